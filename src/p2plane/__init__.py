@@ -1,0 +1,33 @@
+"""Deep, differentiable point-to-plane registration of 3D point clouds."""
+
+from p2plane.geometry import se3, so3
+from p2plane.solve.alignment import Alignment, Observability
+from p2plane.solve.distances import (
+    plane_to_plane,
+    point_to_distribution,
+    point_to_plane,
+    point_to_point,
+    symmetric_point_to_plane,
+)
+from p2plane.solve.general import implicit_pose
+from p2plane.solve.robust import Cauchy, GemanMcClure, Huber, Trimmed, Tukey
+
+__version__ = "0.1.0.dev0"
+
+__all__ = [
+    "Alignment",
+    "Cauchy",
+    "GemanMcClure",
+    "Huber",
+    "Observability",
+    "Trimmed",
+    "Tukey",
+    "implicit_pose",
+    "plane_to_plane",
+    "point_to_distribution",
+    "point_to_plane",
+    "point_to_point",
+    "se3",
+    "so3",
+    "symmetric_point_to_plane",
+]

@@ -1,0 +1,125 @@
+"""Rotations of space: (..., 3, 3) matrices that act on columns, and rotation vectors (..., 3) in radians."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+import roma
+
+
+# K_k, the matrices of e_k x, as rows of nine entries.
+_GENERATORS = torch.tensor(
+    [
+        [0, 0, 0, 0, 0, -1, 0, 1, 0],
+        [0, 0, 1, 0, 0, 0, -1, 0, 0],
+        [0, -1, 0, 1, 0, 0, 0, 0, 0],
+    ],
+    dtype=torch.float64,
+)
+
+
+def hat(omega: Tensor) -> Tensor:
+    """Matrix of the cross product: ``hat(omega) @ p == cross(omega, p)``.
+
+    Args:
+        omega: (..., 3) vectors.
+
+    Returns:
+        (..., 3, 3) skew-symmetric matrices.
+
+    Gradient: omega.
+    """
+    return (omega @ _GENERATORS.to(omega)).unflatten(-1, (3, 3))
+
+
+def exp(omega: Tensor) -> Tensor:
+    """Rotation by the angle ``|omega|`` about the axis ``omega`` (Rodrigues).
+
+    roma's conversion stops at the first order below 1e-6 rad, which loses the curvature that second derivatives at
+    zero need; this one keeps two more terms of the series there.
+
+    Args:
+        omega: (..., 3) rotation vectors in radians.
+
+    Returns:
+        (..., 3, 3) rotations.
+
+    Gradient: omega, everywhere, to second order at zero as well.
+    """
+    squared = (omega * omega).sum(-1)[..., None, None]
+    small = squared < 1e-8
+    angle = torch.where(small, 1.0, squared).sqrt()
+    first = torch.where(small, 1 - squared / 6, angle.sin() / angle)
+    second = torch.where(small, 0.5 - squared / 24, (1 - angle.cos()) / angle.square())
+    skew = hat(omega)
+    return torch.eye(3, dtype=omega.dtype, device=omega.device) + first * skew + second * (skew @ skew)
+
+
+def cayley_turn(omega: Tensor, matrix: Tensor) -> Tensor:
+    """``(I - K / 2)^-1 (I + K / 2) matrix`` with ``K = hat(omega)``: turns like `exp` up to the third order, and cheaper.
+
+    The angle is ``2 atan(|omega| / 2)``, less than pi however long omega is, which suits the steps of a search.
+
+    Args:
+        omega: (..., 3) vectors.
+        matrix: (..., 3, C) columns to turn.
+
+    Returns:
+        (..., 3, C) turned columns.
+
+    Gradient: both arguments.
+    """
+    skew = hat(omega)
+    once = skew @ matrix
+    denominator = 1 + 0.25 * torch.linalg.vecdot(omega, omega)
+    return torch.addcdiv(matrix, torch.add(once, skew @ once, alpha=0.5), denominator[..., None, None])
+
+
+def exp_turn(omega: Tensor, matrix: Tensor) -> Tensor:
+    """``exp(omega) @ matrix``, shapes as in `cayley_turn`. Gradient: both arguments."""
+    return exp(omega) @ matrix
+
+
+def log(R: Tensor) -> Tensor:
+    """Rotation vector of a rotation, ``exp(log(R)) == R``, of length at most pi.
+
+    Args:
+        R: (..., 3, 3) rotations.
+
+    Returns:
+        (..., 3) rotation vectors in radians.
+
+    Gradient: R, away from the angle pi.
+    """
+    return roma.rotmat_to_rotvec(R)
+
+
+def project(matrix: Tensor) -> Tensor:
+    """The rotation nearest to a matrix in the Frobenius norm.
+
+    Args:
+        matrix: (..., 3, 3) any finite matrices.
+
+    Returns:
+        (..., 3, 3) rotations; one of the nearest where several are.
+
+    Gradient: none that is safe; it would divide by differences of singular values. Use roma.special_procrustes, or
+    `p2plane.point_to_point`.
+    """
+    U, _, Vh = torch.linalg.svd(matrix)
+    # Right-handed third vectors make both rotations: a reflection gives up its weakest direction.
+    u, v = U[..., :2].mT, Vh[..., :2, :]
+    u3, v3 = torch.linalg.cross(u[..., 0, :], u[..., 1, :]), torch.linalg.cross(v[..., 0, :], v[..., 1, :])
+    return u.mT @ v + u3[..., :, None] * v3[..., None, :]
+
+
+def random(
+    *batch: int,
+    generator: torch.Generator | None = None,
+    dtype: torch.dtype = torch.float32,
+    device: torch.device | str | None = None,
+) -> Tensor:
+    """(*batch, 3, 3) rotations, uniform over all of SO(3)."""
+    quaternion = torch.randn(*batch, 4, generator=generator, dtype=dtype, device=device)
+    return roma.unitquat_to_rotmat(quaternion / quaternion.norm(dim=-1, keepdim=True))

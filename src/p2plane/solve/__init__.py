@@ -1,0 +1,1 @@
+"""From matched pairs to a pose, differentiably."""

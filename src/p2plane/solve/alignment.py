@@ -1,0 +1,165 @@
+"""What a solve returns: the pose, how the search ended, and on demand how well the data determines it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import torch
+from torch import Tensor
+
+from p2plane.geometry import so3
+from p2plane.solve.implicit import Settings, chart_for
+from p2plane.solve.problem import Problem
+from p2plane.solve.quadratic import Quadratic, summarize
+from p2plane.solve.tangent import Chart, derivatives
+
+
+@dataclass(frozen=True)
+class Observability:
+    """Which motions the data determines: eigenvalues and eigenvectors of the mean ``J H J^T``.
+
+    Rotations turn about `center` and are in radians; translations are in units of `scale`, the cloud's root mean square
+    radius. So all six compare: an eigenvalue is the mean squared distance, in units of scale^2, that a unit of that
+    motion causes, and small ones belong to motions that the data hardly sees.
+    """
+
+    eigenvalues: Tensor  # (..., 6) ascending
+    directions: Tensor  # (..., 6, 6) row k is the motion (omega, v) of eigenvalue k
+    determined: Tensor  # (...) number of eigenvalues that are not under the threshold
+    center: Tensor  # (..., 3) the moved source centroid, in the target frame
+    scale: Tensor  # (...)
+
+
+@dataclass(frozen=True)
+class Alignment:
+    """The poses of a batch of pairs, and what is known about them; `...` is the batch shape of the inputs."""
+
+    T_target_source: Tensor
+    """(..., 4, 4) maps source coordinates to target coordinates."""
+    converged: Tensor
+    """(...) bool: a minimum was reached. Where not, the pose is the last one tried, and its gradient is not what the
+    implicit function theorem promises."""
+    iterations: Tensor
+    """(...) number of steps of the search."""
+
+    _T: Tensor = field(repr=False)  # (B, 3, 4) float64
+    _problem: Problem = field(repr=False)
+    _settings: Settings = field(repr=False)
+
+    @property
+    def R(self) -> Tensor:
+        """(..., 3, 3) rotations."""
+        return self.T_target_source[..., :3, :3]
+
+    @property
+    def t(self) -> Tensor:
+        """(..., 3) translations."""
+        return self.T_target_source[..., :3, 3]
+
+    @cached_property
+    def energy(self) -> Tensor:
+        """(...) what was minimised: the weighted sum of squared distances, or of the robust kernel of them."""
+        return self._shaped(self._problem.energy(self._T))
+
+    @cached_property
+    def residuals(self) -> Tensor:
+        """(..., N) distances after the motion: signed heights over planes, lengths or Mahalanobis distances otherwise."""
+        return self._shaped(self._problem.distances(self._T))
+
+    @cached_property
+    def observability(self) -> Observability:
+        """Which of the six motions the data determines."""
+        quadratic, T = self._linearized
+        eigenvalues, vectors = torch.linalg.eigh(self._mean_information(Chart()))
+        determined = (eigenvalues >= self._settings.limits.undetermined_below).sum(-1)
+        center = quadratic.frame.target_center + quadratic.frame.scale[:, None] * T[:, :, 3]
+        parts = eigenvalues.clamp_min(0), vectors.mT, determined, center, quadratic.frame.scale
+        return Observability(*(self._shaped(part) for part in parts))
+
+    @cached_property
+    def sigma(self) -> Tensor:
+        """(...) noise of a distance with weight one, from the residuals: ``sigma^2 = energy / (equations - determined)``.
+
+        Never less than the rounding of the coordinates. The cloud's radius where there are no more equations than
+        unknowns, as nothing can be said of the noise then.
+        """
+        return self._sigma.view(self._problem.pairs.batch_shape).to(self._dtype)
+
+    @cached_property
+    def information(self) -> Tensor:
+        """(..., 6, 6) ``J H J^T / sigma^2``, the inverse covariance of the pose in the coordinates (omega, v) of `se3`.
+
+        It knows of noise alone, and takes the pairs and the metric as right: read it as optimistic.
+        """
+        to_caller = self._to_callers_coordinates(Chart())
+        inverse = torch.linalg.inv(to_caller)
+        information = inverse.mT @ self._mean_information(Chart()) @ inverse * self._precision[:, None, None]
+        return self._shaped(information)
+
+    @cached_property
+    def covariance(self) -> Tensor:
+        """(..., 6, 6) covariance of the pose in the coordinates (omega, v) of `se3`; optimistic like `information`.
+
+        Zero along held directions and along those that the data leaves undetermined, which stay at `initial`:
+        `observability` tells how many, and `information` is zero there.
+        """
+        chart = chart_for(self._settings, self._linearized[0].frame)
+        if self._settings.solver == "accumulate":
+            chart = Chart()
+        eigenvalues, vectors = torch.linalg.eigh(self._mean_information(chart))
+        determined = eigenvalues >= self._settings.limits.undetermined_below
+        inverse = torch.where(determined, 1 / torch.where(determined, eigenvalues, 1.0), 0.0)
+        root = self._to_callers_coordinates(chart)[:, :, list(chart.free)] @ (vectors * inverse.sqrt()[:, None])
+        return self._shaped(root @ root.mT / self._precision[:, None, None])
+
+    @cached_property
+    def _linearized(self) -> tuple[Quadratic, Tensor]:
+        """The summary of the problem at the pose, and the local pose."""
+        T = self._T.detach()
+        with torch.no_grad():
+            quadratic = summarize(self._problem.linearized(T))
+        return quadratic, quadratic.frame.to_local(T)
+
+    @cached_property
+    def _sigma(self) -> Tensor:
+        quadratic, T = self._linearized
+        pairs = self._problem.linearized(self._T.detach())
+        rows = 1 if pairs.metric is not None and pairs.metric.ndim == 3 else 3
+        weights = self._problem.weights() if pairs.weights is None else pairs.weights
+        freedom = rows * ((weights > 0) & (self._problem.weights() > 0)).sum(-1) - self.observability.determined.flatten()
+        variance = quadratic.energy(T) / freedom.clamp_min(1)
+        size = quadratic.frame.scale
+        rounding = torch.finfo(self._problem.pairs.source.dtype).eps * (size + quadratic.frame.source_center.norm(dim=-1))
+        return torch.where(freedom > 0, torch.maximum(variance.sqrt(), rounding), size)
+
+    @property
+    def _precision(self) -> Tensor:
+        """(B,) factor from the mean information in local units to the caller's over sigma^2."""
+        return self._linearized[0].unit() / self._sigma.square()
+
+    def _mean_information(self, chart: Chart) -> Tensor:
+        """(B, F, F) mean ``J H J^T`` in local units along a chart."""
+        quadratic, T = self._linearized
+        return derivatives(quadratic, chart, T, quadratic.value_and_gradient(T)[1]).gauss_newton
+
+    def _to_callers_coordinates(self, chart: Chart) -> Tensor:
+        """(B, 6, 6) from steps (a, b) of a chart, in local units, to (omega, v) about the caller's target origin."""
+        quadratic, T = self._linearized
+        frame = quadratic.frame
+        lever = chart.lever(T)
+        arm = lever[:, :, 3] if lever.shape[-1] == 4 else torch.zeros_like(T[:, :, 3])
+        pivot = frame.target_center + frame.scale[:, None] * (T[:, :, 3] - arm)
+        # a x (p - pivot) + scale b = a x p + v, so v = pivot x a + scale b.
+        matrix = torch.eye(6, dtype=T.dtype, device=T.device).repeat(len(T), 1, 1)
+        matrix[:, 3:, :3] = so3.hat(pivot)
+        matrix[:, 3:, 3:] *= frame.scale[:, None, None]
+        return matrix
+
+    @property
+    def _dtype(self) -> torch.dtype:
+        return self.T_target_source.dtype
+
+    def _shaped(self, flat: Tensor) -> Tensor:
+        shaped = flat.reshape(*self._problem.pairs.batch_shape, *flat.shape[1:])
+        return shaped.to(self._dtype) if shaped.is_floating_point() else shaped

@@ -1,0 +1,184 @@
+"""The door: what users hand in becomes `Pairs`, or a ValueError that says what is wrong with it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+Array = Tensor | np.ndarray
+
+DIRECTIONS = ("rx", "ry", "rz", "tx", "ty", "tz")
+
+
+@dataclass(frozen=True)
+class Pairs:
+    """Matched pairs with one batch dimension; row i of the source belongs to row i of everything else."""
+
+    source: Tensor  # (B, N, 3)
+    target: Tensor  # (B, N, 3)
+    metric: Tensor | None  # W_i: None for the identity, (B, N, 3) normals for n n^T, (B, N, 3, 3) as it is
+    weights: Tensor | None  # (B, N), None for ones
+    mask: Tensor | None  # (B, N) bool, true where a pair is present, None for everywhere
+    batch_shape: torch.Size  # what B stands for
+
+
+def pairs_from(
+    source: Array, target: Array, weights: Array | None, mask: Array | None, **per_point: tuple[Array, int]
+) -> tuple[Pairs, dict[str, Tensor]]:
+    """Checked pairs without a metric, and the further per-point arrays in the same flat batch.
+
+    Args:
+        source: (..., N, 3).
+        target: (..., N, 3).
+        weights: (..., N) or None.
+        mask: (..., N) bool or None.
+        per_point: name -> (array, number of trailing dimensions of size 3), for instance normals (..., N, 3) with 1.
+    """
+    arrays = {"source": _points("source", source, 1), "target": _points("target", target, 1)}
+    arrays |= {name: _points(name, array, trailing) for name, (array, trailing) in per_point.items()}
+    scalars: dict[str, Tensor] = {}
+    if weights is not None:
+        scalars["weights"] = _floating("weights", weights)
+    if mask is not None:
+        scalars["mask"] = _mask(mask)
+    leading = {name: array.shape[: -2 if name in ("source", "target") else -1 - per_point[name][1]] for name, array in arrays.items()}
+    leading |= {name: array.shape[:-1] for name, array in scalars.items()}
+    counts = {name: array.shape[len(leading[name])] for name, array in (arrays | scalars).items()}
+    first = arrays["source"]
+    batch_shape = leading["source"]
+    for name, array in (arrays | scalars).items():
+        if counts[name] != counts["source"]:
+            raise ValueError(f"{name} must have one row for each of the {counts['source']} source points, got {counts[name]}")
+        if array.device != first.device:
+            raise ValueError(f"{name} must be on the device of source, {first.device}, got {array.device}")
+        try:
+            batch_shape = torch.broadcast_shapes(batch_shape, leading[name])
+        except RuntimeError:
+            raise ValueError(
+                f"{name} must have a batch shape that fits source's {tuple(leading['source'])}, got {tuple(leading[name])}"
+            ) from None
+    flat = {
+        name: _flatten(array, batch_shape, len(array.shape) - len(leading[name])) for name, array in (arrays | scalars).items()
+    }
+    pairs = Pairs(flat.pop("source"), flat.pop("target"), None, flat.pop("weights", None), flat.pop("mask", None), batch_shape)
+    if pairs.weights is not None and holds((pairs.weights >= 0).all()) is False:
+        _explain_weights(pairs.weights)
+    return pairs, flat
+
+
+def transform_from(name: str, transform: Array, pairs: Pairs) -> Tensor:
+    """(B, 3, 4) float64 from a caller's (..., 4, 4) transform; its gradient stops here, a start has none."""
+    tensor = _floating(name, transform)
+    if tensor.shape[-2:] != (4, 4):
+        raise ValueError(f"{name} must have shape (..., 4, 4), got {tuple(tensor.shape)}")
+    try:
+        tensor = tensor.detach().expand(*pairs.batch_shape, 4, 4)
+    except RuntimeError:
+        raise ValueError(
+            f"{name} must have a batch shape that fits {tuple(pairs.batch_shape)}, got {tuple(tensor.shape[:-2])}"
+        ) from None
+    R = tensor[..., :3, :3].double()
+    defect = (R.mT @ R - torch.eye(3, dtype=R.dtype, device=R.device)).abs().amax((-1, -2))
+    if holds(((defect < 1e-2) & (torch.linalg.det(R) > 0) & tensor.isfinite().all(-1).all(-1)).all()) is False:
+        raise ValueError(f"{name} must hold rigid transforms (rotations, finite), got {tensor.flatten(0, -3)[0].tolist()}")
+    return tensor[..., :3, :].double().reshape(pairs.batch_shape.numel(), 3, 4).to(pairs.source.device)
+
+
+def free_directions(hold: Sequence[str]) -> tuple[int, ...]:
+    """Indices of the tangent directions that may move, from the names of those that are held."""
+    names = (hold,) if isinstance(hold, str) else tuple(hold)
+    unknown = [name for name in names if name not in DIRECTIONS]
+    if unknown:
+        raise ValueError(f"hold must name directions out of {DIRECTIONS}, got {unknown[0]!r}")
+    if sum(name in names for name in DIRECTIONS[:3]) == 1:
+        raise ValueError(
+            f"hold must name none, two or all of 'rx', 'ry', 'rz', got {names}: turning about two axes turns about the third as well"
+        )
+    return tuple(i for i, name in enumerate(DIRECTIONS) if name not in names)
+
+
+def one_of(name: str, value: str, choices: Sequence[str]) -> str:
+    """The value, if it is one of the choices."""
+    if value not in choices:
+        raise ValueError(f"{name} must be one of {tuple(choices)}, got {value!r}")
+    return value
+
+
+def holds(condition: Tensor) -> bool | None:
+    """Whether a condition holds; None where values cannot be read: while compiling, under vmap, on the meta device."""
+    if torch.compiler.is_compiling() or condition.is_meta:
+        return None
+    try:
+        return bool(condition)
+    except RuntimeError as error:
+        if "vmap" in str(error):
+            return None
+        raise
+
+
+def explain_not_finite(pairs: Pairs) -> None:
+    """Raise the ValueError that names the argument whose values spoilt the sums."""
+    names = {"source": pairs.source, "target": pairs.target, "normals": pairs.metric}
+    for name, tensor in names.items():
+        if tensor is None:
+            continue
+        bad = ~tensor.flatten(2).isfinite().all(-1)
+        if pairs.mask is not None:
+            bad &= pairs.mask
+        if bad.any():
+            pair, point = bad.nonzero()[0].tolist()
+            raise ValueError(
+                f"{name} must be finite where a point is present, got {tensor[pair, point].tolist()} at point {point} of pair {pair}; "
+                "leave such points out with mask"
+            )
+    if pairs.weights is not None:
+        _explain_weights(pairs.weights)
+    raise ValueError("source and target must have coordinates whose fourth powers fit in float64, got larger ones")
+
+
+def _explain_weights(weights: Tensor) -> None:
+    bad = ~(weights.isfinite() & (weights >= 0))
+    if bad.any():
+        pair, point = bad.nonzero()[0].tolist()
+        raise ValueError(
+            f"weights must be finite and not negative, got {weights[pair, point].item()} at point {point} of pair {pair}"
+        )
+
+
+def _tensor(name: str, array: Array) -> Tensor:
+    if isinstance(array, np.ndarray):
+        return torch.from_numpy(np.ascontiguousarray(array))
+    if isinstance(array, Tensor):
+        return array
+    raise ValueError(f"{name} must be a tensor or a NumPy array, got {type(array).__name__}")
+
+
+def _floating(name: str, array: Array) -> Tensor:
+    tensor = _tensor(name, array)
+    if not tensor.is_floating_point():
+        raise ValueError(f"{name} must be floating point, got {tensor.dtype}")
+    return tensor
+
+
+def _points(name: str, array: Array, trailing: int) -> Tensor:
+    tensor = _floating(name, array)
+    if tensor.ndim < 1 + trailing or tensor.shape[-trailing:] != (3,) * trailing:
+        expected = "(..., N" + ", 3" * trailing + ")"
+        raise ValueError(f"{name} must have shape {expected}, got {tuple(tensor.shape)}")
+    return tensor
+
+
+def _mask(array: Array) -> Tensor:
+    tensor = _tensor("mask", array)
+    if tensor.dtype != torch.bool:
+        raise ValueError(f"mask must be boolean, true where a pair is present, got {tensor.dtype}")
+    return tensor
+
+
+def _flatten(tensor: Tensor, batch_shape: torch.Size, own_dimensions: int) -> Tensor:
+    own = tensor.shape[tensor.ndim - own_dimensions :]
+    return tensor.expand(*batch_shape, *own).reshape(batch_shape.numel(), *own)

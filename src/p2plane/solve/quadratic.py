@@ -1,0 +1,217 @@
+"""One pass over the points turns any squared distance into a quadratic form in the pose.
+
+A pair (x_i, y_i) with the metric W_i and the weight w_i costs ``w_i (T x~_i - y_i)^T W_i (T x~_i - y_i)``, with
+``x~ = (x, 1)``. In homogeneous coordinates that is ``x~^T T~^T Q_i T~ x~`` with the 4x4 quadric
+
+    Q_i = w_i [W_i, -W_i y_i; -(W_i y_i)^T, y_i^T W_i y_i],
+
+so the energy of all pairs is a quadratic form in the entries of T~, with the matrix ``sum_i Q_i (x) x~_i x~_i^T``.
+Every distance is a choice of W_i; nothing after this pass sees a point again.
+
+Poses are (B, 3, 4) here, always float64, and the points are first moved to their centroids and divided by one scale,
+so that a cloud in map coordinates keeps its digits and rotations compare with translations.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+from torch.nn.functional import pad
+
+from p2plane.solve.inputs import Pairs, explain_not_finite, holds
+
+POINTS_AT_ONCE = 1 << 14  # what the pass allocates stays near the cache, however many points there are
+_IS_TRANSLATION = torch.tensor([k % 4 == 3 for k in range(13)])  # among the twelve entries of T, row by row, and the one
+
+
+class Frame(NamedTuple):
+    """Local coordinates: ``x' = (x - source_center) / scale``, ``y' = (y - target_center) / scale``."""
+
+    source_center: Tensor  # (B, 3)
+    target_center: Tensor  # (B, 3)
+    scale: Tensor  # (B,)
+
+    def unscaled(self, T: Tensor) -> Tensor:
+        """(B, 3, 4) a local pose, or a direction of one, between the centred clouds before they are scaled."""
+        return torch.cat([T[:, :, :3], self.scale[:, None, None] * T[:, :, 3:]], dim=-1)
+
+    def to_local(self, T: Tensor) -> Tensor:
+        """(B, 3, 4) pose between the local frames, of a pose between the caller's."""
+        R = T[:, :, :3]
+        moved = (R @ self.source_center[:, :, None]).squeeze(-1) + T[:, :, 3] - self.target_center
+        return torch.cat([R, (moved / self.scale[:, None])[:, :, None]], dim=-1)
+
+    def to_caller(self, T: Tensor) -> Tensor:
+        """(B, 3, 4) pose between the caller's frames, of a pose between the local ones."""
+        R = T[:, :, :3]
+        t = self.scale[:, None] * T[:, :, 3] + self.target_center - (R @ self.source_center[:, :, None]).squeeze(-1)
+        return torch.cat([R, t[:, :, None]], dim=-1)
+
+
+class Channels(NamedTuple):
+    """The pairs as the pass reads them: float64, channel first, absent points zero."""
+
+    source: Tensor  # (B, 3, N)
+    target: Tensor  # (B, 3, N)
+    metric: Tensor | None  # None, (B, 3, N) or (B, 3, 3, N)
+    weights: Tensor  # (B, 1, N)
+
+
+@dataclass(frozen=True)
+class Quadratic:
+    """Mean energy in local units, ``E(T) / (total scale^2) = g~^T M g~`` with ``g~ = (T row by row, 1)``."""
+
+    matrix: Tensor  # (B, 13, 13), symmetric: H of the 12 entries of T, -c beside it, d in the corner
+    total: Tensor  # (B,) sum of w_i trace(W_i), the sum of the weights for planes; one where that is zero
+    frame: Frame
+
+    def value_and_gradient(self, T: Tensor) -> tuple[Tensor, Tensor]:
+        """(B,) values at local poses, and half the derivative by the entries of T, (B, 3, 4)."""
+        extended = pad(T.flatten(1), (0, 1), value=1.0)[:, :, None]
+        product = torch.bmm(self.matrix, extended)  # (B, 13, 1)
+        return torch.bmm(extended.mT, product).flatten(), product[:, :12].reshape(-1, 3, 4)
+
+    def energy(self, T: Tensor) -> Tensor:
+        """(B,) energies, in the caller's units, of local poses."""
+        return self.value_and_gradient(T)[0].clamp_min(0) * self.unit()
+
+    def unit(self) -> Tensor:
+        """(B,) what one unit of the mean, local energy is in the caller's units."""
+        return self.total * self.frame.scale.square()
+
+
+def summarize(pairs: Pairs, frame: Frame | None = None) -> Quadratic:
+    """The quadratic form of a set of pairs.
+
+    Args:
+        pairs: matched pairs with their metric.
+        frame: the local frame; chosen from the pairs when it is None.
+
+    Gradient: source, target, metric, weights, at a fixed frame.
+    """
+    channels = as_channels(pairs)
+    if frame is None:
+        frame = _frame_of(channels, pairs.source.dtype)
+    form = _quadratic_form(centered(channels, frame))
+    # gradient stops here: the optimal pose does not depend on the units it is computed in
+    total = form.detach().diagonal(dim1=1, dim2=2)[:, 3:12:4].sum(-1)  # the entries of t hold sum_i w_i W_i
+    total = torch.where(total > 0, total, 1.0)
+    units = torch.where(_IS_TRANSLATION.to(total.device), 1.0, 1 / frame.scale[:, None])  # of E / scale^2 in (R, t / scale, 1)
+    matrix = form * (units[:, :, None] * (units / total[:, None])[:, None])
+    if holds(matrix.isfinite().all()) is False:
+        explain_not_finite(pairs)
+    return Quadratic(matrix, total, frame)
+
+
+def frame_of(pairs: Pairs) -> Frame:
+    """The local frame of a set of pairs: weighted centroids, and the root mean square radius of the source."""
+    return _frame_of(as_channels(pairs), pairs.source.dtype)
+
+
+def as_channels(pairs: Pairs) -> Channels:
+    """The pairs channel first and in float64, in the caller's coordinates."""
+    metric = pairs.metric
+    if metric is not None and metric.ndim == 3:
+        metric = _channel_first(metric, pairs.mask)
+    elif metric is not None:
+        metric = _channel_first(metric.flatten(2), pairs.mask).unflatten(1, (3, 3))
+        metric = (metric + metric.transpose(1, 2)) / 2  # the energy sees no more of W_i than this
+    return Channels(
+        _channel_first(pairs.source, pairs.mask), _channel_first(pairs.target, pairs.mask), metric, weights_of(pairs)
+    )
+
+
+def centered(channels: Channels, frame: Frame) -> Channels:
+    """The same pairs with both clouds moved to the centres of the frame, not yet divided by its scale."""
+    source, target = channels.source - frame.source_center[:, :, None], channels.target - frame.target_center[:, :, None]
+    return Channels(source, target, channels.metric, channels.weights)
+
+
+def _frame_of(channels: Channels, dtype: torch.dtype) -> Frame:
+    # gradient stops here: the optimal pose does not depend on the coordinates it is computed in
+    source, target, weights = channels.source.detach(), channels.target.detach(), channels.weights.detach()
+    total = weights.sum(-1, keepdim=True)  # (B, 1, 1)
+    share = weights.mT / torch.where(total > 0, total, 1.0)  # (B, N, 1)
+    source_center, target_center = torch.bmm(source, share), torch.bmm(target, share)  # (B, 3, 1)
+    from_center = source - source_center
+    radius = torch.bmm((from_center * from_center).sum(1, keepdim=True), share).flatten().sqrt()
+    rounding = 8 * torch.finfo(dtype).eps * source_center.norm(dim=1).flatten()
+    scale = torch.where(radius > rounding, radius, 1.0)  # one where all points coincide
+    return Frame(source_center[:, :, 0], target_center[:, :, 0], scale)
+
+
+def weights_of(pairs: Pairs) -> Tensor:
+    """(B, 1, N) float64 weights; zero where the mask says absent."""
+    weights = pairs.weights
+    if weights is None:
+        weights = torch.ones(pairs.source.shape[:2], dtype=torch.float64, device=pairs.source.device)
+    return _channel_first(weights[:, :, None], pairs.mask)
+
+
+def apply_metric(metric: Tensor | None, vectors: Tensor) -> Tensor:
+    """``W_i v_i`` (B, 3, N) for vectors (B, 3, N) and a metric as in `Channels`."""
+    if metric is None:
+        return vectors
+    if metric.ndim == 3:
+        return metric * (metric * vectors).sum(1, keepdim=True)
+    return (metric * vectors[:, None]).sum(2)
+
+
+def _channel_first(rows: Tensor, mask: Tensor | None) -> Tensor:
+    """(B, C, N) float64 from rows (B, N, C); zero where the mask says absent, whatever stood there."""
+    channels = rows.mT.to(torch.float64, memory_format=torch.contiguous_format)
+    return channels if mask is None else channels.masked_fill(~mask[:, None], 0.0)
+
+
+def _quadratic_form(channels: Channels) -> Tensor:
+    """(B, 13, 13) sum over the pairs, a block of points at a time."""
+    batch, _, count = channels.source.shape
+    form = _form_of_planes if channels.metric is not None and channels.metric.ndim == 3 else _form_of_quadrics
+    if batch * count <= POINTS_AT_ONCE:
+        return form(channels)
+    if count <= POINTS_AT_ONCE:
+        size = POINTS_AT_ONCE // count
+        return torch.cat([form(_part(channels, slice(i, i + size))) for i in range(0, batch, size)])
+    return torch.cat([_sum_over_blocks(form, _part(channels, slice(i, i + 1))) for i in range(batch)])
+
+
+def _sum_over_blocks(form: Callable[[Channels], Tensor], channels: Channels) -> Tensor:
+    starts = range(0, channels.source.shape[-1], POINTS_AT_ONCE)
+    return sum(form(_part(channels, (..., slice(i, i + POINTS_AT_ONCE)))) for i in starts)  # type: ignore[return-value]
+
+
+def _part(channels: Channels, where: Any) -> Channels:
+    return Channels(*(None if channel is None else channel[where] for channel in channels))
+
+
+def _form_of_planes(channels: Channels) -> Tensor:
+    """A plane's distance is linear in the pose, ``n . (T x~ - y) = (n (x) x~, -n.y) . g~``: a sum of squares of rows."""
+    source, target, normals, weights = channels
+    points = pad(source, (0, 0, 0, 1), value=1.0)[:, None]  # (B, 1, 4, N)
+    rows = (normals[:, :, None] * points).flatten(1, 2)  # (B, 12, N)
+    weighted = ((weights * normals)[:, :, None] * points).flatten(1, 2)
+    offset = -(normals * target).sum(1, keepdim=True)  # (B, 1, N)
+    H, c = torch.bmm(weighted, rows.mT), torch.bmm(weighted, offset.mT)
+    d = torch.bmm(weights * offset, offset.mT)
+    return torch.cat([torch.cat([H, c], dim=2), torch.cat([c.mT, d], dim=2)], dim=1)
+
+
+def _form_of_quadrics(channels: Channels) -> Tensor:
+    """``sum_i Q_i (x) x~_i x~_i^T`` as one product, (16 x N) by (N x 16); T~'s last row is (0, 0, 0, 1)."""
+    source, target, metric, weights = channels
+    if metric is None:
+        metric = torch.eye(3, dtype=target.dtype, device=target.device)[..., None].expand(len(target), 3, 3, target.shape[-1])
+    pulled = apply_metric(metric, target)  # (B, 3, N)
+    corner = (pulled * target).sum(1, keepdim=True)
+    top = torch.cat([metric, -pulled[:, :, None]], dim=2)  # (B, 3, 4, N)
+    quadrics = torch.cat([top, torch.cat([-pulled, corner], dim=1)[:, None]], dim=1)  # (B, 4, 4, N)
+    points = pad(source, (0, 0, 0, 1), value=1.0)
+    monomials = (weights * points)[:, :, None] * points[:, None]  # (B, 4, 4, N)
+    moments = quadrics.flatten(1, 2) @ monomials.flatten(1, 2).mT  # entries (a, b) by (k, l)
+    form = moments.reshape(-1, 4, 4, 4, 4).transpose(2, 3).reshape(-1, 16, 16)  # entries (a, k) by (b, l) of T~
+    kept = [*range(12), 15]
+    return form[:, kept][:, :, kept]
