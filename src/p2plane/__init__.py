@@ -10,6 +10,7 @@ from p2plane.solve.distances import (
     symmetric_point_to_plane,
 )
 from p2plane.solve.general import implicit_pose
+from p2plane.solve.layers import PlaneToPlane, PointToDistribution, PointToPlane, PointToPoint, SymmetricPointToPlane
 from p2plane.solve.robust import Cauchy, GemanMcClure, Huber, Trimmed, Tukey
 
 __version__ = "0.1.0.dev0"
@@ -20,6 +21,11 @@ __all__ = [
     "GemanMcClure",
     "Huber",
     "Observability",
+    "PlaneToPlane",
+    "PointToDistribution",
+    "PointToPlane",
+    "PointToPoint",
+    "SymmetricPointToPlane",
     "Trimmed",
     "Tukey",
     "implicit_pose",

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
+import roma
 import torch
 from torch import Tensor
-
-import roma
-
 
 # K_k, the matrices of e_k x, as rows of nine entries.
 _GENERATORS = torch.tensor(
@@ -57,7 +55,7 @@ def exp(omega: Tensor) -> Tensor:
 
 
 def cayley_turn(omega: Tensor, matrix: Tensor) -> Tensor:
-    """``(I - K / 2)^-1 (I + K / 2) matrix`` with ``K = hat(omega)``: turns like `exp` up to the third order, and cheaper.
+    """``(I - K / 2)^-1 (I + K / 2) matrix`` with ``K = hat(omega)``: turns like `exp` to the third order, cheaper.
 
     The angle is ``2 atan(|omega| / 2)``, less than pi however long omega is, which suits the steps of a search.
 

@@ -64,7 +64,7 @@ class Alignment:
 
     @cached_property
     def residuals(self) -> Tensor:
-        """(..., N) distances after the motion: signed heights over planes, lengths or Mahalanobis distances otherwise."""
+        """(..., N) distances after the motion: signed heights over planes, else lengths or Mahalanobis distances."""
         return self._shaped(self._problem.distances(self._T))
 
     @cached_property
@@ -79,12 +79,12 @@ class Alignment:
 
     @cached_property
     def sigma(self) -> Tensor:
-        """(...) noise of a distance with weight one, from the residuals: ``sigma^2 = energy / (equations - determined)``.
+        """(...) noise of a distance of weight one, from the residuals: ``sigma^2 = energy / (equations - determined)``.
 
         Never less than the rounding of the coordinates. The cloud's radius where there are no more equations than
         unknowns, as nothing can be said of the noise then.
         """
-        return self._sigma.view(self._problem.pairs.batch_shape).to(self._dtype)
+        return self._shaped(self._sigma)
 
     @cached_property
     def information(self) -> Tensor:
@@ -127,10 +127,14 @@ class Alignment:
         pairs = self._problem.linearized(self._T.detach())
         rows = 1 if pairs.metric is not None and pairs.metric.ndim == 3 else 3
         weights = self._problem.weights() if pairs.weights is None else pairs.weights
-        freedom = rows * ((weights > 0) & (self._problem.weights() > 0)).sum(-1) - self.observability.determined.flatten()
+        freedom = (
+            rows * ((weights > 0) & (self._problem.weights() > 0)).sum(-1) - self.observability.determined.flatten()
+        )
         variance = quadratic.energy(T) / freedom.clamp_min(1)
         size = quadratic.frame.scale
-        rounding = torch.finfo(self._problem.pairs.source.dtype).eps * (size + quadratic.frame.source_center.norm(dim=-1))
+        rounding = torch.finfo(self._problem.pairs.source.dtype).eps * (
+            size + quadratic.frame.source_center.norm(dim=-1)
+        )
         return torch.where(freedom > 0, torch.maximum(variance.sqrt(), rounding), size)
 
     @property
@@ -161,5 +165,5 @@ class Alignment:
         return self.T_target_source.dtype
 
     def _shaped(self, flat: Tensor) -> Tensor:
-        shaped = flat.reshape(*self._problem.pairs.batch_shape, *flat.shape[1:])
+        shaped = flat.reshape((*self._problem.pairs.batch_shape, *flat.shape[1:]))
         return shaped.to(self._dtype) if shaped.is_floating_point() else shaped

@@ -136,8 +136,8 @@ def symmetric_point_to_plane(
 ) -> Alignment:
     """Rigid motion that lets the normals of both sides count: ``sum_i w_i ((R x_i + t - y_i) . (R m_i + s_i n_i))^2``.
 
-    The sign s_i makes the two normals agree, so flipped normals do not matter. Exact for pairs on a common circle, where
-    point-to-plane is not (Rusinkiewicz 2019).
+    The sign s_i makes the two normals agree, so flipped normals do not matter. Exact for pairs on a common circle,
+    where point-to-plane is not (Rusinkiewicz 2019).
 
     Args:
         source_normals: (..., N, 3) unit normals m of the source.
@@ -151,7 +151,9 @@ def symmetric_point_to_plane(
     pairs, tensors = pairs_from(
         source, target, weights, mask, source_normals=(source_normals, 1), target_normals=(target_normals, 1)
     )
-    problem = Problem(pairs, symmetric_metric, (tensors["source_normals"], tensors["target_normals"]), robust, turns=True)
+    problem = Problem(
+        pairs, symmetric_metric, (tensors["source_normals"], tensors["target_normals"]), robust, turns=True
+    )
     return _align(problem, initial, hold, max_iterations, undetermined_below, form=form)
 
 
@@ -184,7 +186,12 @@ def plane_to_plane(
     Gradient: source, target, both covariances, weights; also of second order.
     """
     pairs, tensors = pairs_from(
-        source, target, weights, mask, source_covariances=(source_covariances, 2), target_covariances=(target_covariances, 2)
+        source,
+        target,
+        weights,
+        mask,
+        source_covariances=(source_covariances, 2),
+        target_covariances=(target_covariances, 2),
     )
     covariances = tensors["source_covariances"], tensors["target_covariances"]
     _check_covariances(pairs, *covariances)
@@ -233,7 +240,12 @@ def _align(
 
 
 def _settings(
-    problem: Problem, solver: str, gradient: str, hold: Sequence[str], max_iterations: int | None, undetermined_below: float
+    problem: Problem,
+    solver: str,
+    gradient: str,
+    hold: Sequence[str],
+    max_iterations: int | None,
+    undetermined_below: float,
 ) -> Settings:
     one_of("solver", solver, ("newton", "accumulate"))
     one_of("gradient", gradient, ("exact", "penalty", "unrolled"))

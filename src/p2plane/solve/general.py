@@ -58,7 +58,7 @@ def implicit_pose(
 
 
 def left_step(T: Tensor, step: Tensor) -> Tensor:
-    """(B, 3, 4) ``[exp(a) R | exp(a) t + b]`` to the second order in the step, which is all that derivatives at zero see."""
+    """(B, 3, 4) ``[exp(a) R | exp(a) t + b]`` to the second order in the step: all that derivatives at zero see."""
     skew = so3.hat(step[:, :3])
     moved = T + skew @ T + skew @ (skew @ T) / 2
     return moved + torch.nn.functional.pad(step[:, 3:, None], (3, 0))

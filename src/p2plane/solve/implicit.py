@@ -34,13 +34,16 @@ from p2plane.solve.tangent import (
 )
 
 
+DEFAULT_LIMITS = search.Limits(max_iterations=30, tolerance=1e-8, undetermined_below=1e-6)
+
+
 @dataclass(frozen=True)
 class Settings:
     """How a summary is minimised, and how its gradient is taken."""
 
     solver: str = "newton"
     gradient: str = "exact"
-    limits: search.Limits = search.Limits(max_iterations=30, tolerance=1e-8, undetermined_below=1e-6)
+    limits: search.Limits = DEFAULT_LIMITS
     free: tuple[int, ...] = (0, 1, 2, 3, 4, 5)
 
 
@@ -68,7 +71,14 @@ class OptimalPose(torch.autograd.Function):
         frame = quadratic.frame
         chart = chart_for(settings, frame)
         minimum = _search(quadratic, frame.to_local(T_initial), chart, settings, closed=metric is None)
-        return frame.to_caller(minimum.T), minimum.converged, minimum.iterations, quadratic.matrix, quadratic.total, *frame
+        return (
+            frame.to_caller(minimum.T),
+            minimum.converged,
+            minimum.iterations,
+            quadratic.matrix,
+            quadratic.total,
+            *frame,
+        )
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple, output: tuple) -> None:
@@ -147,7 +157,11 @@ def bounded_inverse(hessian: Tensor, projector: Tensor | None, undetermined_belo
     matrix = restricted(hessian, projector)
     factor, info = torch.linalg.cholesky_ex(matrix)
     if holds(certainly_above(undetermined_below, matrix, factor, info).all()):
-        return torch.cholesky_inverse(factor) if projector is None else projector @ torch.cholesky_inverse(factor) @ projector
+        return (
+            torch.cholesky_inverse(factor)
+            if projector is None
+            else projector @ torch.cholesky_inverse(factor) @ projector
+        )
     bends_upwards = eigenspace_above(undetermined_below, matrix)
     kept = bends_upwards if projector is None else bends_upwards @ projector
     return kept.mT @ torch.linalg.solve(restricted(matrix, bends_upwards), kept)
@@ -191,7 +205,9 @@ def _push_forward(channels: Channels, T: Tensor, tangents: Channels) -> Tensor:
     source, target, metric, weights = channels
     residual = torch.baddbmm(T[:, :, 3:] - target, T[:, :, :3], source)
     pulled = apply_metric(metric, residual)
-    force_rate = tangents.weights * pulled + weights * apply_metric(metric, T[:, :, :3] @ tangents.source - tangents.target)
+    force_rate = tangents.weights * pulled + weights * apply_metric(
+        metric, T[:, :, :3] @ tangents.source - tangents.target
+    )
     if metric is not None and tangents.metric is not None:
         if metric.ndim == 3:
             rate = tangents.metric

@@ -45,26 +45,35 @@ def pairs_from(
         scalars["weights"] = _floating("weights", weights)
     if mask is not None:
         scalars["mask"] = _mask(mask)
-    leading = {name: array.shape[: -2 if name in ("source", "target") else -1 - per_point[name][1]] for name, array in arrays.items()}
+    leading = {
+        name: array.shape[: -2 if name in ("source", "target") else -1 - per_point[name][1]]
+        for name, array in arrays.items()
+    }
     leading |= {name: array.shape[:-1] for name, array in scalars.items()}
     counts = {name: array.shape[len(leading[name])] for name, array in (arrays | scalars).items()}
     first = arrays["source"]
     batch_shape = leading["source"]
     for name, array in (arrays | scalars).items():
         if counts[name] != counts["source"]:
-            raise ValueError(f"{name} must have one row for each of the {counts['source']} source points, got {counts[name]}")
+            raise ValueError(
+                f"{name} must have one row for each of the {counts['source']} source points, got {counts[name]}"
+            )
         if array.device != first.device:
             raise ValueError(f"{name} must be on the device of source, {first.device}, got {array.device}")
         try:
             batch_shape = torch.broadcast_shapes(batch_shape, leading[name])
         except RuntimeError:
             raise ValueError(
-                f"{name} must have a batch shape that fits source's {tuple(leading['source'])}, got {tuple(leading[name])}"
+                f"{name} must have a batch shape that fits that of source, {tuple(leading['source'])}, "
+                f"got {tuple(leading[name])}"
             ) from None
     flat = {
-        name: _flatten(array, batch_shape, len(array.shape) - len(leading[name])) for name, array in (arrays | scalars).items()
+        name: _flatten(array, batch_shape, len(array.shape) - len(leading[name]))
+        for name, array in (arrays | scalars).items()
     }
-    pairs = Pairs(flat.pop("source"), flat.pop("target"), None, flat.pop("weights", None), flat.pop("mask", None), batch_shape)
+    pairs = Pairs(
+        flat.pop("source"), flat.pop("target"), None, flat.pop("weights", None), flat.pop("mask", None), batch_shape
+    )
     if pairs.weights is not None and holds((pairs.weights >= 0).all()) is False:
         _explain_weights(pairs.weights)
     return pairs, flat
@@ -84,7 +93,9 @@ def transform_from(name: str, transform: Array, pairs: Pairs) -> Tensor:
     R = tensor[..., :3, :3].double()
     defect = (R.mT @ R - torch.eye(3, dtype=R.dtype, device=R.device)).abs().amax((-1, -2))
     if holds(((defect < 1e-2) & (torch.linalg.det(R) > 0) & tensor.isfinite().all(-1).all(-1)).all()) is False:
-        raise ValueError(f"{name} must hold rigid transforms (rotations, finite), got {tensor.flatten(0, -3)[0].tolist()}")
+        raise ValueError(
+            f"{name} must hold rigid transforms (rotations, finite), got {tensor.flatten(0, -3)[0].tolist()}"
+        )
     return tensor[..., :3, :].double().reshape(pairs.batch_shape.numel(), 3, 4).to(pairs.source.device)
 
 
@@ -96,7 +107,8 @@ def free_directions(hold: Sequence[str]) -> tuple[int, ...]:
         raise ValueError(f"hold must name directions out of {DIRECTIONS}, got {unknown[0]!r}")
     if sum(name in names for name in DIRECTIONS[:3]) == 1:
         raise ValueError(
-            f"hold must name none, two or all of 'rx', 'ry', 'rz', got {names}: turning about two axes turns about the third as well"
+            f"hold must name none, two or all of 'rx', 'ry', 'rz', got {names}: "
+            "turning about two axes turns about the third as well"
         )
     return tuple(i for i, name in enumerate(DIRECTIONS) if name not in names)
 
@@ -132,7 +144,8 @@ def explain_not_finite(pairs: Pairs) -> None:
         if bad.any():
             pair, point = bad.nonzero()[0].tolist()
             raise ValueError(
-                f"{name} must be finite where a point is present, got {tensor[pair, point].tolist()} at point {point} of pair {pair}; "
+                f"{name} must be finite where a point is present, got {tensor[pair, point].tolist()} "
+                f"at point {point} of pair {pair}; "
                 "leave such points out with mask"
             )
     if pairs.weights is not None:
@@ -145,7 +158,8 @@ def _explain_weights(weights: Tensor) -> None:
     if bad.any():
         pair, point = bad.nonzero()[0].tolist()
         raise ValueError(
-            f"weights must be finite and not negative, got {weights[pair, point].item()} at point {point} of pair {pair}"
+            f"weights must be finite and not negative, got {weights[pair, point].item()} "
+            f"at point {point} of pair {pair}"
         )
 
 

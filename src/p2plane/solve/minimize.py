@@ -57,7 +57,9 @@ def minimize(quadratic: Quadratic, T_initial: Tensor, chart: Chart, start: Start
     best = newton(quadratic, T_start, chart, limits, careful=True)
     near = newton(quadratic, T_initial, chart, limits, careful=True)
     preferred = (best.determined < len(chart.free)) & (near.value <= best.value + 1e-9 * (1 + best.value))
-    return Minimum(*(torch.where(preferred.view(-1, *[1] * (a.ndim - 1)), a, b) for a, b in zip(near, best, strict=True)))
+    return Minimum(
+        *(torch.where(preferred.view(-1, *[1] * (a.ndim - 1)), a, b) for a, b in zip(near, best, strict=True))
+    )
 
 
 def newton(quadratic: Quadratic, T: Tensor, chart: Chart, limits: Limits, careful: bool = False) -> Minimum:
@@ -105,7 +107,9 @@ def accumulate(quadratic: Quadratic, T: Tensor, chart: Chart, limits: Limits) ->
         value, gradient = quadratic.value_and_gradient(T)
         short = step.norm(dim=-1) <= limits.tolerance
         determined = torch.full_like(determined, len(chart.free)) if projector is None else rank(projector)
-    return Minimum(T, value, short & (determined > 0), torch.full_like(determined, limits.max_iterations), determined, gauss_newton)
+    return Minimum(
+        T, value, short & (determined > 0), torch.full_like(determined, limits.max_iterations), determined, gauss_newton
+    )
 
 
 def best_start(quadratic: Quadratic, T_initial: Tensor, chart: Chart, start: Start) -> Tensor:

@@ -31,7 +31,9 @@ def penalty_adjoint(quadratic: Quadratic, T_local: Tensor, G: Tensor) -> Tensor:
     hessian = 2 * form[:, :12, :12] + 4 * strength[:, None, None] * _penalty_hessian(R)
     # A floor far below anything that counts keeps clouds that leave directions open from dividing by zero.
     floor = 1e-12 * (size + 1e-30)[:, None] * torch.ones_like(hessian[:, 0])
-    V = 2 * torch.linalg.solve(hessian + torch.diag_embed(floor), G.flatten(1)[:, :, None]).squeeze(-1).unflatten(1, (3, 4))
+    V = 2 * torch.linalg.solve(hessian + torch.diag_embed(floor), G.flatten(1)[:, :, None]).squeeze(-1).unflatten(
+        1, (3, 4)
+    )
     moved = V[:, :, :3] @ frame.source_center[:, :, None] + V[:, :, 3:]
     return torch.cat([V[:, :, :3], moved / frame.scale[:, None, None]], dim=-1) * frame.scale.square()[:, None, None]
 

@@ -79,7 +79,7 @@ def squared_lengths(vectors: Tensor, metric: Tensor | None) -> Tensor:
         return vectors.square().sum(-1)
     if metric.ndim == 3:
         return (vectors * metric).sum(-1).square()
-    return (vectors * (metric @ vectors[..., None]).squeeze(-1)).sum(-1)
+    return (vectors * (metric.double() @ vectors[..., None]).squeeze(-1)).sum(-1)
 
 
 def fixed_metric(R: Tensor, metric: Tensor | None = None) -> Tensor | None:

@@ -25,7 +25,9 @@ from torch.nn.functional import pad
 from p2plane.solve.inputs import Pairs, explain_not_finite, holds
 
 POINTS_AT_ONCE = 1 << 14  # what the pass allocates stays near the cache, however many points there are
-_IS_TRANSLATION = torch.tensor([k % 4 == 3 for k in range(13)])  # among the twelve entries of T, row by row, and the one
+_IS_TRANSLATION = torch.tensor(
+    [k % 4 == 3 for k in range(13)]
+)  # among the twelve entries of T, row by row, and the one
 
 
 class Frame(NamedTuple):
@@ -100,7 +102,9 @@ def summarize(pairs: Pairs, frame: Frame | None = None) -> Quadratic:
     # gradient stops here: the optimal pose does not depend on the units it is computed in
     total = form.detach().diagonal(dim1=1, dim2=2)[:, 3:12:4].sum(-1)  # the entries of t hold sum_i w_i W_i
     total = torch.where(total > 0, total, 1.0)
-    units = torch.where(_IS_TRANSLATION.to(total.device), 1.0, 1 / frame.scale[:, None])  # of E / scale^2 in (R, t / scale, 1)
+    units = torch.where(
+        _IS_TRANSLATION.to(total.device), 1.0, 1 / frame.scale[:, None]
+    )  # of E / scale^2 in (R, t / scale, 1)
     matrix = form * (units[:, :, None] * (units / total[:, None])[:, None])
     if holds(matrix.isfinite().all()) is False:
         explain_not_finite(pairs)
@@ -127,7 +131,10 @@ def as_channels(pairs: Pairs) -> Channels:
 
 def centered(channels: Channels, frame: Frame) -> Channels:
     """The same pairs with both clouds moved to the centres of the frame, not yet divided by its scale."""
-    source, target = channels.source - frame.source_center[:, :, None], channels.target - frame.target_center[:, :, None]
+    source, target = (
+        channels.source - frame.source_center[:, :, None],
+        channels.target - frame.target_center[:, :, None],
+    )
     return Channels(source, target, channels.metric, channels.weights)
 
 
@@ -189,8 +196,9 @@ def _part(channels: Channels, where: Any) -> Channels:
 
 
 def _form_of_planes(channels: Channels) -> Tensor:
-    """A plane's distance is linear in the pose, ``n . (T x~ - y) = (n (x) x~, -n.y) . g~``: a sum of squares of rows."""
+    """A plane's distance is linear in the pose, ``n.(T x~ - y) = (n (x) x~, -n.y) . g~``: a sum of squared rows."""
     source, target, normals, weights = channels
+    assert normals is not None
     points = pad(source, (0, 0, 0, 1), value=1.0)[:, None]  # (B, 1, 4, N)
     rows = (normals[:, :, None] * points).flatten(1, 2)  # (B, 12, N)
     weighted = ((weights * normals)[:, :, None] * points).flatten(1, 2)
@@ -204,7 +212,9 @@ def _form_of_quadrics(channels: Channels) -> Tensor:
     """``sum_i Q_i (x) x~_i x~_i^T`` as one product, (16 x N) by (N x 16); T~'s last row is (0, 0, 0, 1)."""
     source, target, metric, weights = channels
     if metric is None:
-        metric = torch.eye(3, dtype=target.dtype, device=target.device)[..., None].expand(len(target), 3, 3, target.shape[-1])
+        metric = torch.eye(3, dtype=target.dtype, device=target.device)[..., None].expand(
+            len(target), 3, 3, target.shape[-1]
+        )
     pulled = apply_metric(metric, target)  # (B, 3, N)
     corner = (pulled * target).sum(1, keepdim=True)
     top = torch.cat([metric, -pulled[:, :, None]], dim=2)  # (B, 3, 4, N)

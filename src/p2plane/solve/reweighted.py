@@ -1,4 +1,4 @@
-"""Distances whose W_i turn with the pose, and robust kernels: solve, look again, solve again; exact gradient at the end.
+"""Distances whose W_i turn with the pose, and robust kernels: solve, look again, solve again.
 
 Each round holds the metric and the weights still and minimises the quadratic that is left. Once that moves little,
 Newton's method on the energy itself (its small Hessian from `general`) takes over and converges quadratically.
@@ -80,7 +80,9 @@ class _Local(NamedTuple):
             return slope_of(lambda T, *theta: self.energy(T, T[:, :, :3], *theta) / unit, retract, size)
 
         def held(T: Tensor, *theta: Tensor) -> Tensor:
-            return slope_of(lambda moved, *theta: self.energy(moved, T[:, :, :3], *theta) / unit, retract, size)(T, *theta)
+            return slope_of(lambda moved, *theta: self.energy(moved, T[:, :, :3], *theta) / unit, retract, size)(
+                T, *theta
+            )
 
         return held
 

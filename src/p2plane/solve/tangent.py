@@ -72,7 +72,9 @@ class Chart:
 
     def select(self, tensor: Tensor, dim: int) -> Tensor:
         """The free ones of six."""
-        return tensor if len(self.free) == 6 else tensor.index_select(dim, torch.tensor(self.free, device=tensor.device))
+        return (
+            tensor if len(self.free) == 6 else tensor.index_select(dim, torch.tensor(self.free, device=tensor.device))
+        )
 
     def retract(self, T: Tensor, step: Tensor) -> Tensor:
         """(B, 3, 4) poses after the steps (B, F)."""

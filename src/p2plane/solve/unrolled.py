@@ -1,4 +1,4 @@
-"""The paper's iteration, point by point, left to automatic differentiation: the reference, and its comparison's other side."""
+"""The paper's iteration, point by point, left to automatic differentiation: the reference for all that is faster."""
 
 from __future__ import annotations
 
@@ -40,7 +40,9 @@ def unrolled(pairs: Pairs, T: Tensor, iterations: int) -> tuple[Tensor, Tensor]:
         weighted = weights[..., None] * jacobian
         hessian = weighted.mT @ jacobian
         solvable = torch.linalg.cholesky_ex(hessian.detach()).info == 0
-        hessian = torch.where(solvable[:, None, None], hessian, identity)  # a pair that cannot be solved stays where it is
+        hessian = torch.where(
+            solvable[:, None, None], hessian, identity
+        )  # a pair that cannot be solved stays where it is
         twist = torch.linalg.solve(hessian, weighted.mT @ heights) * solvable[:, None, None]
         turn = so3.exp(twist[:, :3, 0])
         R, t = turn @ R, turn @ t + twist[:, 3:]

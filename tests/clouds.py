@@ -1,0 +1,44 @@
+"""Small synthetic pairs with a known answer."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from p2plane import se3
+
+
+class MatchedPair(NamedTuple):
+    """Row i of the source belongs to row i of everything else; `T_target_source` is the true motion."""
+
+    source: Tensor  # (..., N, 3)
+    target: Tensor  # (..., N, 3)
+    normals: Tensor  # (..., N, 3) of the target, unit length
+    weights: Tensor  # (..., N) positive
+    T_target_source: Tensor  # (..., 4, 4)
+
+
+def surface(
+    *batch: int, points: int = 64, generator: torch.Generator, dtype: torch.dtype = torch.float64
+) -> tuple[Tensor, Tensor]:
+    """Points and exact normals (*batch, N, 3) of random bumpy ellipsoids: nothing about them is undetermined."""
+    directions = torch.randn(*batch, points, 3, generator=generator, dtype=dtype)
+    directions = directions / directions.norm(dim=-1, keepdim=True)
+    axes = 0.5 + torch.rand(*batch, 1, 3, generator=generator, dtype=dtype)
+    center = 0.3 * torch.randn(*batch, 1, 3, generator=generator, dtype=dtype)
+    normals = directions / axes
+    return directions * axes + center, normals / normals.norm(dim=-1, keepdim=True)
+
+
+def matched_pair(
+    *batch: int, points: int = 64, noise: float = 0.0, seed: int = 0, dtype: torch.dtype = torch.float64
+) -> MatchedPair:
+    """A surface, the same surface moved by a random motion from all of SE(3), and noise on the moved points."""
+    generator = torch.Generator().manual_seed(seed)
+    source, source_normals = surface(*batch, points=points, generator=generator, dtype=dtype)
+    T = se3.random(*batch, generator=generator, dtype=dtype)
+    target = se3.apply(T, source) + noise * torch.randn(source.shape, generator=generator, dtype=dtype)
+    weights = 0.5 + torch.rand(*batch, points, generator=generator, dtype=dtype)
+    return MatchedPair(source, target, se3.rotate(T, source_normals), weights, T)
