@@ -24,6 +24,7 @@ def run_demo(seed: int = 0) -> str:
     normals.requires_grad_()
     alignment = point_to_plane(source, target, normals)
     alignment.energy.backward()
+    assert normals.grad is not None
     covariance = alignment.covariance.diagonal().sqrt()
     rows = [
         f"p2plane demo: {POINTS} matched points, noise {NOISE}, "

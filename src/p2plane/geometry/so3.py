@@ -54,31 +54,6 @@ def exp(omega: Tensor) -> Tensor:
     return torch.eye(3, dtype=omega.dtype, device=omega.device) + first * skew + second * (skew @ skew)
 
 
-def cayley_turn(omega: Tensor, matrix: Tensor) -> Tensor:
-    """``(I - K / 2)^-1 (I + K / 2) matrix`` with ``K = hat(omega)``: turns like `exp` to the third order, cheaper.
-
-    The angle is ``2 atan(|omega| / 2)``, less than pi however long omega is, which suits the steps of a search.
-
-    Args:
-        omega: (..., 3) vectors.
-        matrix: (..., 3, C) columns to turn.
-
-    Returns:
-        (..., 3, C) turned columns.
-
-    Gradient: both arguments.
-    """
-    skew = hat(omega)
-    once = skew @ matrix
-    denominator = 1 + 0.25 * torch.linalg.vecdot(omega, omega)
-    return torch.addcdiv(matrix, torch.add(once, skew @ once, alpha=0.5), denominator[..., None, None])
-
-
-def exp_turn(omega: Tensor, matrix: Tensor) -> Tensor:
-    """``exp(omega) @ matrix``, shapes as in `cayley_turn`. Gradient: both arguments."""
-    return exp(omega) @ matrix
-
-
 def log(R: Tensor) -> Tensor:
     """Rotation vector of a rotation, ``exp(log(R)) == R``, of length at most pi.
 
@@ -106,10 +81,9 @@ def project(matrix: Tensor) -> Tensor:
     `p2plane.point_to_point`.
     """
     U, _, Vh = torch.linalg.svd(matrix)
-    # Right-handed third vectors make both rotations: a reflection gives up its weakest direction.
-    u, v = U[..., :2].mT, Vh[..., :2, :]
-    u3, v3 = torch.linalg.cross(u[..., 0, :], u[..., 1, :]), torch.linalg.cross(v[..., 0, :], v[..., 1, :])
-    return u.mT @ v + u3[..., :, None] * v3[..., None, :]
+    nearest = U @ Vh
+    reflected = torch.linalg.det(nearest)[..., None, None] < 0  # then it gives up its weakest direction
+    return nearest - 2 * reflected * (U[..., 2:] * Vh[..., 2:, :])
 
 
 def random(

@@ -73,8 +73,8 @@ class Alignment:
         quadratic, T = self._linearized
         eigenvalues, vectors = torch.linalg.eigh(self._mean_information(Chart()))
         determined = (eigenvalues >= self._settings.limits.undetermined_below).sum(-1)
-        center = quadratic.frame.target_center + quadratic.frame.scale[:, None] * T[:, :, 3]
-        parts = eigenvalues.clamp_min(0), vectors.mT, determined, center, quadratic.frame.scale
+        center = quadratic.frame.target_center + quadratic.frame.scale * T[:, :, 3:]
+        parts = eigenvalues.clamp_min(0), vectors.mT, determined, center[:, :, 0], quadratic.frame.scale[:, 0, 0]
         return Observability(*(self._shaped(part) for part in parts))
 
     @cached_property
@@ -131,16 +131,16 @@ class Alignment:
             rows * ((weights > 0) & (self._problem.weights() > 0)).sum(-1) - self.observability.determined.flatten()
         )
         variance = quadratic.energy(T) / freedom.clamp_min(1)
-        size = quadratic.frame.scale
+        size = quadratic.frame.scale.flatten()
         rounding = torch.finfo(self._problem.pairs.source.dtype).eps * (
-            size + quadratic.frame.source_center.norm(dim=-1)
+            size + quadratic.frame.source_center.norm(dim=(1, 2))
         )
         return torch.where(freedom > 0, torch.maximum(variance.sqrt(), rounding), size)
 
     @property
     def _precision(self) -> Tensor:
         """(B,) factor from the mean information in local units to the caller's over sigma^2."""
-        return self._linearized[0].unit() / self._sigma.square()
+        return self._linearized[0].unit().flatten() / self._sigma.square()
 
     def _mean_information(self, chart: Chart) -> Tensor:
         """(B, F, F) mean ``J H J^T`` in local units along a chart."""
@@ -152,12 +152,12 @@ class Alignment:
         quadratic, T = self._linearized
         frame = quadratic.frame
         lever = chart.lever(T)
-        arm = lever[:, :, 3] if lever.shape[-1] == 4 else torch.zeros_like(T[:, :, 3])
-        pivot = frame.target_center + frame.scale[:, None] * (T[:, :, 3] - arm)
+        arm = lever[:, :, 3:] if lever.shape[-1] == 4 else torch.zeros_like(T[:, :, 3:])
+        pivot = frame.target_center + frame.scale * (T[:, :, 3:] - arm)
         # a x (p - pivot) + scale b = a x p + v, so v = pivot x a + scale b.
         matrix = torch.eye(6, dtype=T.dtype, device=T.device).repeat(len(T), 1, 1)
-        matrix[:, 3:, :3] = so3.hat(pivot)
-        matrix[:, 3:, 3:] *= frame.scale[:, None, None]
+        matrix[:, 3:, :3] = so3.hat(pivot[:, :, 0])
+        matrix[:, 3:, 3:] *= frame.scale
         return matrix
 
     @property

@@ -78,7 +78,7 @@ def slope_of(energy: Energy, step: Step, size: int = 6) -> Field:
 
 def tangent_jacobian(field: Field, step: Step, T: Tensor, theta: tuple[Tensor, ...], size: int = 6) -> Tensor:
     """(B, F, F) derivative of a field along the tangent directions; for a slope, at a minimum, half the Hessian."""
-    _, pull_back = torch.func.vjp(lambda xi: field(step(T, xi), *theta), T.new_zeros(len(T), size))
+    pull_back = torch.func.vjp(lambda xi: field(step(T, xi), *theta), T.new_zeros(len(T), size))[1]
     basis = torch.eye(size, dtype=T.dtype, device=T.device)[:, None].expand(size, len(T), size)
     (rows,) = torch.func.vmap(pull_back)(basis)  # (F, B, F)
     return rows.transpose(0, 1)
@@ -104,7 +104,7 @@ class ImplicitRoot(torch.autograd.Function):
         inverse = _inverse(ctx.field, ctx.step, projector, T, theta)
         along = torch.func.grad(lambda xi: (G * ctx.step(T, xi)).sum())(T.new_zeros(projector.shape[:-1]))
         adjoint = -(inverse.mT @ along[:, :, None]).squeeze(-1)
-        _, pull_back = torch.func.vjp(lambda *theta: ctx.field(T, *theta), *theta)
+        pull_back = torch.func.vjp(lambda *theta: ctx.field(T, *theta), *theta)[1]
         return None, None, None, None, *pull_back(adjoint)
 
 

@@ -116,6 +116,8 @@ def best_start(quadratic: Quadratic, T_initial: Tensor, chart: Chart, start: Sta
     """(B, 3, 4) whichever of the caller's pose and the start proposed for large motions has the lower energy."""
     T_start = bring_back_held(start(quadratic, T_initial), T_initial, chart)
     better = quadratic.value_and_gradient(T_start)[0] < quadratic.value_and_gradient(T_initial)[0]
+    if holds(better.all()):
+        return T_start
     return torch.where(better[:, None, None], T_start, T_initial)
 
 

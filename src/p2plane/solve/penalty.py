@@ -34,8 +34,8 @@ def penalty_adjoint(quadratic: Quadratic, T_local: Tensor, G: Tensor) -> Tensor:
     V = 2 * torch.linalg.solve(hessian + torch.diag_embed(floor), G.flatten(1)[:, :, None]).squeeze(-1).unflatten(
         1, (3, 4)
     )
-    moved = V[:, :, :3] @ frame.source_center[:, :, None] + V[:, :, 3:]
-    return torch.cat([V[:, :, :3], moved / frame.scale[:, None, None]], dim=-1) * frame.scale.square()[:, None, None]
+    moved = V[:, :, :3] @ frame.source_center + V[:, :, 3:]
+    return torch.cat([V[:, :, :3], moved / frame.scale], dim=-1) * frame.scale.square()
 
 
 def _penalty_hessian(R: Tensor) -> Tensor:
@@ -54,10 +54,10 @@ def _in_the_callers_coordinates(quadratic: Quadratic) -> Tensor:
     frame = quadratic.frame
     batch = len(frame.scale)
     change = torch.eye(13, dtype=torch.float64, device=frame.scale.device).repeat(batch, 1, 1)  # g~' = change g~
-    shrink = 1 / frame.scale
+    shrink = 1 / frame.scale[:, 0]
     for row in range(3):
         entry = 4 * row + 3
-        change[:, entry, 4 * row : 4 * row + 3] = frame.source_center * shrink[:, None]
-        change[:, entry, entry] = shrink
-        change[:, entry, 12] = -frame.target_center[:, row] * shrink
-    return change.mT @ quadratic.matrix @ change * frame.scale.square()[:, None, None]
+        change[:, entry, 4 * row : 4 * row + 3] = frame.source_center[:, :, 0] * shrink
+        change[:, entry, entry] = shrink[:, 0]
+        change[:, entry, 12] = -frame.target_center[:, row, 0] * shrink[:, 0]
+    return change.mT @ quadratic.matrix @ change * frame.scale.square()

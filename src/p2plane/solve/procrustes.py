@@ -10,7 +10,7 @@ from p2plane.solve.quadratic import Quadratic
 
 
 def closed_form(quadratic: Quadratic, T_initial: Tensor) -> Tensor:
-    """(B, 3, 4) the minimiser of a point-to-point summary (Kabsch): ``argmax_R tr(R^T sum w y x^T)``, centroids together.
+    """(B, 3, 4) the minimiser of a point-to-point summary (Kabsch): ``argmax tr(R^T sum w y x^T)``, centroids joined.
 
     Only the value comes from a singular value decomposition. The gradient comes from `implicit`, which divides by sums
     of singular values, never by their differences: it stays finite on isotropic, collinear and mirrored clouds.

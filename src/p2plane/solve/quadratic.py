@@ -25,33 +25,31 @@ from torch.nn.functional import pad
 from p2plane.solve.inputs import Pairs, explain_not_finite, holds
 
 POINTS_AT_ONCE = 1 << 14  # what the pass allocates stays near the cache, however many points there are
-_IS_TRANSLATION = torch.tensor(
-    [k % 4 == 3 for k in range(13)]
-)  # among the twelve entries of T, row by row, and the one
+_IS_TRANSLATION = torch.tensor([k % 4 == 3 for k in range(13)])  # among the entries of T, row by row, and the one
 
 
 class Frame(NamedTuple):
     """Local coordinates: ``x' = (x - source_center) / scale``, ``y' = (y - target_center) / scale``."""
 
-    source_center: Tensor  # (B, 3)
-    target_center: Tensor  # (B, 3)
-    scale: Tensor  # (B,)
+    source_center: Tensor  # (B, 3, 1)
+    target_center: Tensor  # (B, 3, 1)
+    scale: Tensor  # (B, 1, 1)
 
     def unscaled(self, T: Tensor) -> Tensor:
         """(B, 3, 4) a local pose, or a direction of one, between the centred clouds before they are scaled."""
-        return torch.cat([T[:, :, :3], self.scale[:, None, None] * T[:, :, 3:]], dim=-1)
+        return torch.cat([T[:, :, :3], self.scale * T[:, :, 3:]], dim=-1)
 
     def to_local(self, T: Tensor) -> Tensor:
         """(B, 3, 4) pose between the local frames, of a pose between the caller's."""
         R = T[:, :, :3]
-        moved = (R @ self.source_center[:, :, None]).squeeze(-1) + T[:, :, 3] - self.target_center
-        return torch.cat([R, (moved / self.scale[:, None])[:, :, None]], dim=-1)
+        moved = torch.baddbmm(T[:, :, 3:] - self.target_center, R, self.source_center)
+        return torch.cat([R, moved / self.scale], dim=-1)
 
     def to_caller(self, T: Tensor) -> Tensor:
         """(B, 3, 4) pose between the caller's frames, of a pose between the local ones."""
         R = T[:, :, :3]
-        t = self.scale[:, None] * T[:, :, 3] + self.target_center - (R @ self.source_center[:, :, None]).squeeze(-1)
-        return torch.cat([R, t[:, :, None]], dim=-1)
+        t = torch.addcmul(self.target_center, self.scale, T[:, :, 3:])
+        return torch.cat([R, torch.baddbmm(t, R, self.source_center, alpha=-1)], dim=-1)
 
 
 class Channels(NamedTuple):
@@ -68,21 +66,21 @@ class Quadratic:
     """Mean energy in local units, ``E(T) / (total scale^2) = g~^T M g~`` with ``g~ = (T row by row, 1)``."""
 
     matrix: Tensor  # (B, 13, 13), symmetric: H of the 12 entries of T, -c beside it, d in the corner
-    total: Tensor  # (B,) sum of w_i trace(W_i), the sum of the weights for planes; one where that is zero
+    total: Tensor  # (B, 1, 1) sum of w_i trace(W_i), the sum of the weights for planes; one where that is zero
     frame: Frame
 
     def value_and_gradient(self, T: Tensor) -> tuple[Tensor, Tensor]:
         """(B,) values at local poses, and half the derivative by the entries of T, (B, 3, 4)."""
-        extended = pad(T.flatten(1), (0, 1), value=1.0)[:, :, None]
+        extended = pad(T.reshape(-1, 12, 1), (0, 0, 0, 1), value=1.0)
         product = torch.bmm(self.matrix, extended)  # (B, 13, 1)
-        return torch.bmm(extended.mT, product).flatten(), product[:, :12].reshape(-1, 3, 4)
+        return torch.bmm(extended.mT, product).view(-1), product[:, :12].reshape(-1, 3, 4)
 
     def energy(self, T: Tensor) -> Tensor:
         """(B,) energies, in the caller's units, of local poses."""
-        return self.value_and_gradient(T)[0].clamp_min(0) * self.unit()
+        return self.value_and_gradient(T)[0].clamp_min(0) * self.unit().flatten()
 
     def unit(self) -> Tensor:
-        """(B,) what one unit of the mean, local energy is in the caller's units."""
+        """(B, 1, 1) what one unit of the mean, local energy is in the caller's units."""
         return self.total * self.frame.scale.square()
 
 
@@ -91,29 +89,26 @@ def summarize(pairs: Pairs, frame: Frame | None = None) -> Quadratic:
 
     Args:
         pairs: matched pairs with their metric.
-        frame: the local frame; chosen from the pairs when it is None.
+        frame: the local frame; chosen from the pairs when it is None: weighted centroids, and the root mean square
+            radius of the source, each point weighted by w_i trace(W_i).
 
     Gradient: source, target, metric, weights, at a fixed frame.
     """
     channels = as_channels(pairs)
-    if frame is None:
-        frame = _frame_of(channels, pairs.source.dtype)
-    form = _quadratic_form(centered(channels, frame))
+    centers = _centers(channels) if frame is None else frame
+    form = _quadratic_form(centered(channels, centers))
     # gradient stops here: the optimal pose does not depend on the units it is computed in
-    total = form.detach().diagonal(dim1=1, dim2=2)[:, 3:12:4].sum(-1)  # the entries of t hold sum_i w_i W_i
+    diagonal = form.detach().diagonal(dim1=1, dim2=2)[:, :12].view(-1, 3, 4).sum(1)  # sum w tr(W) (x^2, y^2, z^2, 1)
+    total = diagonal[:, 3:, None]
     total = torch.where(total > 0, total, 1.0)
-    units = torch.where(
-        _IS_TRANSLATION.to(total.device), 1.0, 1 / frame.scale[:, None]
-    )  # of E / scale^2 in (R, t / scale, 1)
-    matrix = form * (units[:, :, None] * (units / total[:, None])[:, None])
+    if frame is None:
+        frame = centers._replace(scale=_scale(diagonal[:, :3], total, centers, pairs.source.dtype))
+    # The form of E / scale^2 in (R, t / scale, 1): only what belongs to t keeps its size.
+    units = torch.where(_IS_TRANSLATION.to(total.device), 1.0, 1 / frame.scale)  # (B, 1, 13)
+    matrix = form * (units.mT * (units / total))
     if holds(matrix.isfinite().all()) is False:
         explain_not_finite(pairs)
     return Quadratic(matrix, total, frame)
-
-
-def frame_of(pairs: Pairs) -> Frame:
-    """The local frame of a set of pairs: weighted centroids, and the root mean square radius of the source."""
-    return _frame_of(as_channels(pairs), pairs.source.dtype)
 
 
 def as_channels(pairs: Pairs) -> Channels:
@@ -131,24 +126,25 @@ def as_channels(pairs: Pairs) -> Channels:
 
 def centered(channels: Channels, frame: Frame) -> Channels:
     """The same pairs with both clouds moved to the centres of the frame, not yet divided by its scale."""
-    source, target = (
-        channels.source - frame.source_center[:, :, None],
-        channels.target - frame.target_center[:, :, None],
-    )
+    source, target = channels.source - frame.source_center, channels.target - frame.target_center
     return Channels(source, target, channels.metric, channels.weights)
 
 
-def _frame_of(channels: Channels, dtype: torch.dtype) -> Frame:
+def _centers(channels: Channels) -> Frame:
+    """The weighted centroids, with the scale one."""
     # gradient stops here: the optimal pose does not depend on the coordinates it is computed in
-    source, target, weights = channels.source.detach(), channels.target.detach(), channels.weights.detach()
+    weights = channels.weights.detach()
     total = weights.sum(-1, keepdim=True)  # (B, 1, 1)
-    share = weights.mT / torch.where(total > 0, total, 1.0)  # (B, N, 1)
-    source_center, target_center = torch.bmm(source, share), torch.bmm(target, share)  # (B, 3, 1)
-    from_center = source - source_center
-    radius = torch.bmm((from_center * from_center).sum(1, keepdim=True), share).flatten().sqrt()
-    rounding = 8 * torch.finfo(dtype).eps * source_center.norm(dim=1).flatten()
-    scale = torch.where(radius > rounding, radius, 1.0)  # one where all points coincide
-    return Frame(source_center[:, :, 0], target_center[:, :, 0], scale)
+    one = torch.ones_like(total)
+    share = (weights / torch.where(total > 0, total, one)).mT  # (B, N, 1)
+    return Frame(torch.bmm(channels.source.detach(), share), torch.bmm(channels.target.detach(), share), one)
+
+
+def _scale(squares: Tensor, total: Tensor, centers: Frame, dtype: torch.dtype) -> Tensor:
+    """(B, 1, 1) root mean square radius of the source; one where all points coincide, up to rounding."""
+    radius = (squares.sum(1)[:, None, None] / total).sqrt()
+    rounding = 8 * torch.finfo(dtype).eps * centers.source_center.norm(dim=1, keepdim=True)
+    return torch.where(radius > rounding, radius, 1.0)
 
 
 def weights_of(pairs: Pairs) -> Tensor:
@@ -192,7 +188,8 @@ def _sum_over_blocks(form: Callable[[Channels], Tensor], channels: Channels) -> 
 
 
 def _part(channels: Channels, where: Any) -> Channels:
-    return Channels(*(None if channel is None else channel[where] for channel in channels))
+    source, target, metric, weights = channels
+    return Channels(source[where], target[where], None if metric is None else metric[where], weights[where])
 
 
 def _form_of_planes(channels: Channels) -> Tensor:

@@ -18,7 +18,7 @@ from p2plane.solve.implicit import Settings, chart_for
 from p2plane.solve.inputs import holds
 from p2plane.solve.problem import Problem
 from p2plane.solve.procrustes import closed_form
-from p2plane.solve.quadratic import Frame, Quadratic, frame_of, summarize
+from p2plane.solve.quadratic import Frame, Quadratic, summarize
 from p2plane.solve.tangent import Chart, derivatives, eigenspace_above, rank, restricted
 
 ROUNDS = 50
@@ -43,13 +43,14 @@ def solve(problem: Problem, T_initial: Tensor, form: str, settings: Settings) ->
             still there, has its minimum.
         settings: limits of the search.
     """
-    frame = frame_of(problem.pairs)
+    with torch.no_grad():
+        frame = summarize(replace(problem.pairs, metric=problem.rough)).frame
     local = _Local(_centered(problem, frame), frame, chart_for(settings, frame), form)
     with torch.no_grad():
         T = _start(local, frame.to_local(T_initial), settings)
         T, rounds = _reweight(local, T, settings)
         T, converged, steps, projector = _polish(local, T, settings)
-        unit = local.quadratic_at(T).unit()
+        unit = local.quadratic_at(T).unit().flatten()
     T = ImplicitRoot.apply(local.field(unit), local.chart.retract, projector, T, *local.theta())
     return Solution(frame.to_caller(T), converged, rounds + steps)
 
@@ -96,8 +97,8 @@ class _Local(NamedTuple):
 def _centered(problem: Problem, frame: Frame) -> Problem:
     """The problem in float64 with both clouds moved to the centres of the frame, absent points zero."""
     pairs = problem.pairs
-    source = pairs.source.double() - frame.source_center[:, None]
-    target = pairs.target.double() - frame.target_center[:, None]
+    source = pairs.source.double() - frame.source_center.mT
+    target = pairs.target.double() - frame.target_center.mT
     tensors = tuple(tensor.double() for tensor in problem.tensors)
     if pairs.mask is not None:
         absent = ~pairs.mask[..., None]
@@ -145,7 +146,7 @@ def _polish(local: _Local, T: Tensor, settings: Settings) -> tuple[Tensor, Tenso
     steps = torch.zeros(len(T), dtype=torch.int64, device=T.device)
     for _ in range(limits.max_iterations):
         quadratic = local.quadratic_at(T)
-        field = local.field(quadratic.unit())
+        field = local.field(quadratic.unit().flatten())
         gauss_newton = derivatives(quadratic, local.chart, T, quadratic.value_and_gradient(T)[1]).gauss_newton
         projector = eigenspace_above(limits.undetermined_below, gauss_newton)
         slope, jacobian = field(T, *theta), tangent_jacobian(field, local.chart.retract, T, theta, size)

@@ -4,13 +4,12 @@ Poses are local (B, 3, 4), as in `quadratic`. A `Chart` says what the six number
 
     R <- turn(a) R,      t <- t + (turn(a) - I) arm + b,
 
-with the rotation turn(a), and the arm from the point that it turns about to the moved source centroid. Any such point
-spans the same tangent space.
+with the arm from the point that rotations turn about to the moved source centroid. Any such point spans the same
+tangent space, and any turn(a) that agrees with exp(a) to the second order has the same derivatives.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -39,6 +38,7 @@ def _curvature_map() -> Tensor:
     return torch.nn.functional.pad(curvature, (0, 3, 0, 3)).flatten(1)
 
 
+_GENERATORS = so3.hat(torch.eye(3, dtype=torch.float64)).flatten(1)  # (3, 9)
 _JACOBIAN_MAPS = {3: _jacobian_map(3), 4: _jacobian_map(4)}  # without and with an arm
 _CURVATURE_OF_PRODUCT = _curvature_map()
 
@@ -50,24 +50,24 @@ class Chart:
     With neither pivot, rotations turn about the moved source centroid, where they hardly mix with translations.
     """
 
-    source_pivot: Tensor | None = None  # (B, 3) turn about where the pose takes this source point
-    target_pivot: Tensor | None = None  # (B, 3) turn about this target point
-    turn: Callable[[Tensor, Tensor], Tensor] = so3.cayley_turn
+    source_pivot: Tensor | None = None  # (B, 3, 1) turn about where the pose takes this source point
+    target_pivot: Tensor | None = None  # (B, 3, 1) turn about this target point
+    rodrigues: bool = False  # turn(a) is exp(a), else Cayley's map
     free: tuple[int, ...] = (0, 1, 2, 3, 4, 5)
 
     def lever(self, T: Tensor) -> Tensor:
         """(B, 3, 4) ``[R | arm]``, or (B, 3, 3) R alone where the arm is zero."""
         R = T[:, :, :3]
         if self.target_pivot is not None:
-            return torch.cat([R, T[:, :, 3:] - self.target_pivot[:, :, None]], dim=-1)
+            return torch.cat([R, T[:, :, 3:] - self.target_pivot], dim=-1)
         if self.source_pivot is not None:
-            return torch.cat([R, -(R @ self.source_pivot[:, :, None])], dim=-1)
+            return torch.cat([R, -torch.bmm(R, self.source_pivot)], dim=-1)
         return R
 
     def jacobian(self, lever: Tensor) -> Tensor:
         """(B, F, 12) the free tangent directions, each as the change of the twelve entries of T."""
         by_lever, constant = _JACOBIAN_MAPS[lever.shape[-1]]
-        flat = torch.addmm(constant.to(lever.device), lever.flatten(1), by_lever.to(lever.device))
+        flat = torch.addmm(constant.to(lever.device), lever.reshape(len(lever), -1), by_lever.to(lever.device))
         return self.select(flat.view(-1, 6, 12), 1)
 
     def select(self, tensor: Tensor, dim: int) -> Tensor:
@@ -81,7 +81,7 @@ class Chart:
         if len(self.free) < 6:
             step = step @ self.select(torch.eye(6, dtype=T.dtype, device=T.device), 0)
         lever = self.lever(T)
-        turned = self.turn(step[:, :3], lever)
+        turned = torch.bmm(so3.exp(step[:, :3]), lever) if self.rodrigues else _cayley_turn(step[:, :3], lever)
         t = T[:, :, 3:] + step[:, 3:, None]
         if lever.shape[-1] == 3:
             return torch.cat([turned, t], dim=-1)
@@ -90,7 +90,18 @@ class Chart:
 
 def callers_chart(frame: Frame) -> Chart:
     """The chart of the library's conventions: left steps about the origin of the caller's target frame."""
-    return Chart(target_pivot=-frame.target_center / frame.scale[:, None], turn=so3.exp_turn)
+    return Chart(target_pivot=-frame.target_center / frame.scale, rodrigues=True)
+
+
+def _cayley_turn(a: Tensor, lever: Tensor) -> Tensor:
+    """(B, 3, C) ``(I - K / 2)^-1 (I + K / 2) lever``, K the cross product with a (B, 3): exp(a) to the second order.
+
+    The angle is ``2 atan(|a| / 2)``, less than pi however long a is, which suits the steps of a search.
+    """
+    skew = (a @ _GENERATORS.to(a.device)).view(-1, 3, 3)
+    once = torch.bmm(skew, lever)
+    denominator = 1 + 0.25 * torch.linalg.vecdot(a, a)
+    return torch.addcdiv(lever, torch.baddbmm(once, skew, once, alpha=0.5), denominator[:, None, None])
 
 
 class Derivatives(NamedTuple):
@@ -116,7 +127,7 @@ def derivatives(quadratic: Quadratic, chart: Chart, T: Tensor, gradient: Tensor)
     slope = torch.bmm(jacobian, gradient.reshape(-1, 12, 1))
     gauss_newton = torch.bmm(torch.bmm(jacobian, quadratic.matrix[:, :12, :12]), jacobian.mT)
     product = torch.bmm(lever, gradient[:, :, : lever.shape[-1]].mT)
-    curvature = (product.flatten(1) @ _CURVATURE_OF_PRODUCT.to(T.device)).view(-1, 6, 6)
+    curvature = (product.view(-1, 9) @ _CURVATURE_OF_PRODUCT.to(T.device)).view(-1, 6, 6)
     return Derivatives(jacobian, slope, gauss_newton, gauss_newton + chart.select(chart.select(curvature, 1), 2))
 
 
@@ -143,9 +154,10 @@ def certainly_above(threshold: float, matrix: Tensor, factor: Tensor, info: Tens
     Without an eigenvalue decomposition: the smallest is at least ``det(A) ((n - 1) / trace(A))^(n - 1)``.
     """
     others = matrix.shape[-1] - 1
-    trace = matrix.detach().diagonal(dim1=-2, dim2=-1).sum(-1)
-    bound = factor.detach().diagonal(dim1=-2, dim2=-1).prod(-1).square() * (others / trace) ** others
-    return (info == 0) & (bound > threshold)
+    matrix, factor = matrix.detach(), factor.detach()
+    trace = matrix.diagonal(dim1=-2, dim2=-1).sum(-1)
+    root_of_determinant = factor.diagonal(dim1=-2, dim2=-1).prod(-1)
+    return (info == 0) & (root_of_determinant * (others / trace) ** (others / 2) > threshold**0.5)
 
 
 def restricted(matrix: Tensor, projector: Tensor | None) -> Tensor:
