@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import roma
 import torch
 from torch import Tensor
@@ -95,3 +97,15 @@ def random(
     """(*batch, 3, 3) rotations, uniform over all of SO(3)."""
     quaternion = torch.randn(*batch, 4, generator=generator, dtype=dtype, device=device)
     return roma.unitquat_to_rotmat(quaternion / quaternion.norm(dim=-1, keepdim=True))
+
+
+def icosahedral() -> Tensor:
+    """(60, 3, 3) the rotations of an icosahedron, float64; none of SO(3) is more than 44.5 degrees from one of them."""
+    axis = torch.nn.functional.normalize(torch.tensor([0.0, 1.0, (1 + 5**0.5) / 2], dtype=torch.float64), dim=0)
+    fifth = exp(2 * math.pi / 5 * axis)
+    half = torch.diag(torch.tensor([-1.0, -1.0, 1.0], dtype=torch.float64))
+    group = torch.eye(3, dtype=torch.float64)[None]
+    while len(group) < 60:  # every product with a generator, without repetitions
+        products = torch.cat([group, group @ fifth, group @ half])
+        group = project(torch.unique((products * 1e6).round() / 1e6 + 0.0, dim=0))
+    return group
