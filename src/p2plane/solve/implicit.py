@@ -21,6 +21,7 @@ from p2plane.solve.penalty import penalty_adjoint
 from p2plane.solve.pointwise import in_the_callers_layout, pull_back, push_forward, tangent_channels
 from p2plane.solve.procrustes import closed_form
 from p2plane.solve.quadratic import Frame, Quadratic, as_channels, centered, summarize
+from p2plane.solve.starts import projected
 from p2plane.solve.tangent import (
     Chart,
     callers_chart,
@@ -111,7 +112,7 @@ class OptimalPose(torch.autograd.Function):
 def _search(quadratic: Quadratic, T_initial: Tensor, chart: Chart, settings: Settings, closed: bool) -> search.Minimum:
     if settings.solver == "accumulate":
         return search.accumulate(quadratic, T_initial, chart, settings.limits)
-    return search.minimize(quadratic, T_initial, chart, closed_form if closed else search.projected, settings.limits)
+    return search.minimize(quadratic, T_initial, chart, closed_form if closed else projected, settings.limits)
 
 
 def _saved(ctx: Any) -> tuple[Pairs, Tensor, Quadratic, Tensor]:

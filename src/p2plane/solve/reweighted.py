@@ -19,6 +19,7 @@ from p2plane.solve.inputs import holds
 from p2plane.solve.problem import Problem
 from p2plane.solve.procrustes import closed_form
 from p2plane.solve.quadratic import Frame, Quadratic, summarize
+from p2plane.solve.starts import projected
 from p2plane.solve.tangent import Chart, derivatives, eigenspace_above, rank, restricted
 
 ROUNDS = 50
@@ -117,7 +118,7 @@ def _start(local: _Local, T_initial: Tensor, settings: Settings) -> Tensor:
     rough = replace(local.problem.pairs, metric=local.problem.rough)
     origin = torch.zeros_like(local.frame.source_center)
     quadratic = summarize(rough, Frame(origin, origin, local.frame.scale))
-    propose = closed_form if rough.metric is None else search.projected
+    propose = closed_form if rough.metric is None else projected
     T = search.minimize(quadratic, T_initial, local.chart, propose, settings.limits).T
     theta = local.theta()
     lower = local.energy(T, T[:, :, :3], *theta) < local.energy(T_initial, T_initial[:, :, :3], *theta)

@@ -1,0 +1,85 @@
+"""Where a search begins, so that it ends in the lowest minimum whatever the rotation."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+from torch.nn.functional import pad
+
+from p2plane.geometry import so3
+from p2plane.solve.quadratic import Quadratic
+from p2plane.solve.tangent import Chart
+
+Start = Callable[[Quadratic, Tensor], tuple[Tensor, Tensor]]  # proposes poses, and says whether they are sure
+
+NEARLY_A_ROTATION = 0.2  # largest distance of an affine map from its nearest rotation at which that one is trusted
+ROTATIONS_TRIED = 6  # of the sixty; four or five have sufficed for every ellipsoid, box and corner tried
+_ROTATIONS = so3.icosahedral()
+
+
+def best_start(quadratic: Quadratic, T_initial: Tensor, chart: Chart, start: Start) -> tuple[Tensor, Tensor]:
+    """(B, 3, 4) whichever of the caller's pose and the start proposed for large motions has the lower energy.
+
+    And (B,) whether the proposal is known to lead to the lowest minimum.
+    """
+    T_start, is_sure = start(quadratic, T_initial)
+    T_start = bring_back_held(T_start, T_initial, chart)
+    better = quadratic.value_and_gradient(T_start)[0] < quadratic.value_and_gradient(T_initial)[0]
+    return torch.where(better[:, None, None], T_start, T_initial), is_sure
+
+
+def projected(quadratic: Quadratic, T_initial: Tensor) -> tuple[Tensor, Tensor]:
+    """(B, 3, 4) the minimiser over all affine maps, with the nearest rotation: near the answer whatever the angle.
+
+    ``(H + eps I) g = c + eps g_initial``: eps keeps it defined where H has no full rank, as for a plane, a corner or
+    any ellipsoid. There the affine map is far from a rotation, and the answer not sure.
+    """
+    hessian, constant = quadratic.matrix[:, :12, :12], -quadratic.matrix[:, :12, 12:]
+    eps = 1e-6 * hessian.diagonal(dim1=1, dim2=2).sum(-1)[:, None, None] + 1e-30
+    identity = torch.eye(12, dtype=T_initial.dtype, device=T_initial.device)
+    factor, _ = torch.linalg.cholesky_ex(hessian + eps * identity)
+    affine = torch.cholesky_solve(constant + eps * T_initial.reshape(-1, 12, 1), factor).view(-1, 3, 4)
+    R = so3.project(affine[:, :, :3])
+    is_sure = (affine[:, :, :3] - R).norm(dim=(1, 2)) < NEARLY_A_ROTATION
+    return torch.cat([R, affine[:, :, 3:]], dim=-1), is_sure
+
+
+def rotation_starts(quadratic: Quadratic, T_initial: Tensor, chart: Chart) -> list[Tensor]:
+    """(B, 3, 4) the best few of sixty rotations spread over SO(3), each with its best translation."""
+    rotations = _ROTATIONS.to(T_initial.device)
+    entries = pad(rotations, (0, 1)).flatten(1)  # (60, 12), no translation yet
+    slope = entries @ quadratic.matrix[:, :12, 3:12:4] + quadratic.matrix[:, 12:, 3:12:4]  # (B, 60, 3) by t at t = 0
+    curvature = quadratic.matrix[:, 3:12:4, 3:12:4]
+    eps = 1e-9  # leaves an undetermined translation where it was
+    curvature = curvature + eps * torch.eye(3, dtype=curvature.dtype, device=curvature.device)
+    t = -torch.linalg.solve_ex(curvature, (slope - eps * T_initial[:, None, :, 3]).mT).result.mT  # (B, 60, 3)
+    T = torch.cat([rotations.expand(len(t), -1, 3, 3), t[..., None]], dim=-1)  # (B, 60, 3, 4)
+    extended = pad(T.flatten(2), (0, 1), value=1.0)
+    values = (extended @ quadratic.matrix * extended).sum(-1)  # (B, 60)
+    best = values.topk(ROTATIONS_TRIED, largest=False).indices
+    lanes = T.gather(1, best[:, :, None, None].expand(-1, -1, 3, 4)).unbind(1)
+    return [bring_back_held(lane, T_initial, chart) for lane in lanes]
+
+
+def bring_back_held(T: Tensor, T_initial: Tensor, chart: Chart) -> Tensor:
+    """(B, 3, 4) a pose near T whose held directions are those of the initial pose."""
+    if len(chart.free) == 6:
+        return T
+    R, R_initial = T[:, :, :3], T_initial[:, :, :3]
+    identity = torch.eye(3, dtype=T.dtype, device=T.device)
+    turn = R @ R_initial.mT
+    free_axes = [axis for axis in chart.free if axis < 3]
+    if not free_axes:
+        turn = identity.expand_as(R)
+    elif len(free_axes) == 1:  # the nearest turn about the one free axis
+        axis = free_axes[0]
+        i, j = (axis + 1) % 3, (axis + 2) % 3
+        angle = torch.atan2(turn[:, j, i] - turn[:, i, j], turn[:, i, i] + turn[:, j, j])
+        turn = so3.exp(angle[:, None] * identity[axis])
+    T = torch.cat([turn @ R_initial, T[:, :, 3:]], dim=-1)
+    # What is held is the place to which the pose takes the pivot, t - arm; free components of t stay as they came.
+    held_t = T_initial[:, :, 3] - chart.lever(T_initial)[:, :, 3] + chart.lever(T)[:, :, 3]
+    is_free = torch.tensor([3 + k in chart.free for k in range(3)], device=T.device)
+    return torch.cat([T[:, :, :3], torch.where(is_free, T[:, :, 3], held_t)[:, :, None]], dim=-1)
