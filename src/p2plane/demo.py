@@ -41,7 +41,7 @@ def run_demo(seed: int = 0) -> str:
         "",
         f"point_to_plane: {int(by_plane.observability.determined)} of 6 directions determined,",
         f"one sigma {math.degrees(sigma[:3].norm()):.4f} degrees, {sigma[3:].norm():.5f} units;",
-        f"gradient of its angle by {gradient.shape[0]} target points: largest {gradient.norm(dim=-1).max():.1e} rad per unit.",
+        f"its angle changes by at most {gradient.norm(dim=-1).max():.1e} rad when a target point moves by one unit.",
         "",
         "T_target_source =",
         *("  ".join(f"{entry:9.5f}" for entry in row) for row in by_plane.T_target_source.tolist()),

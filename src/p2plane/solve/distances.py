@@ -11,7 +11,7 @@ from torch import Tensor
 from p2plane.geometry import se3
 from p2plane.solve import reweighted
 from p2plane.solve.alignment import Alignment
-from p2plane.solve.implicit import OptimalPose, Settings
+from p2plane.solve.implicit import Settings, optimal_pose
 from p2plane.solve.inputs import Array, Pairs, free_directions, holds, one_of, pairs_from, transform_from
 from p2plane.solve.minimize import Limits
 from p2plane.solve.problem import Problem, fixed_metric, plane_to_plane_metric, symmetric_metric
@@ -229,10 +229,7 @@ def _align(
     elif problem.turns or problem.kernel is not None:
         T, converged, iterations = reweighted.solve(problem, T_initial, form, settings)
     else:
-        metric = problem.metric(T_initial[:, :, :3], *problem.tensors)
-        T, converged, iterations, *_ = OptimalPose.apply(
-            pairs.source, pairs.target, metric, pairs.weights, pairs.mask, T_initial, settings
-        )
+        T, converged, iterations = optimal_pose(problem.linearized(T_initial), T_initial, settings)
     dtype = torch.promote_types(torch.promote_types(pairs.source.dtype, pairs.target.dtype), torch.float32)
     shape = pairs.batch_shape
     T_target_source = se3.homogeneous(T).to(dtype).reshape(*shape, 4, 4)

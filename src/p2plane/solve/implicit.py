@@ -53,13 +53,22 @@ def chart_for(settings: Settings, frame: Frame) -> Chart:
     return Chart(source_pivot=-frame.source_center / frame.scale, free=settings.free)
 
 
-class OptimalPose(torch.autograd.Function):
+def optimal_pose(pairs: Pairs, T_initial: Tensor, settings: Settings) -> tuple[Tensor, Tensor, Tensor]:
+    """The pose (B, 3, 4) that minimises the energy of the pairs, in float64, and (B,) converged, (B,) iterations.
+
+    Gradient: source, target, metric, weights.
+    """
+    function = CompilablePose if torch.compiler.is_compiling() else OptimalPose
+    arguments = pairs.source, pairs.target, pairs.metric, pairs.weights, pairs.mask, T_initial, settings
+    T, converged, iterations, *_ = function.apply(*arguments)
+    return T, converged, iterations
+
+
+class CompilablePose(torch.autograd.Function):
     """(x, y, metric, w) -> T, with the gradient of the implicit function theorem.
 
     Saved for backward beyond the inputs: the pose, the 13 x 13 summary, and the frame, 1.5 KB a pair.
     """
-
-    generate_vmap_rule = True
 
     @staticmethod
     def forward(  # type: ignore[override]
@@ -97,6 +106,12 @@ class OptimalPose(torch.autograd.Function):
         V = frame.unscaled(_adjoint(quadratic, T, G, determined, ctx.settings)) / quadratic.unit()
         gradients = pull_back(centered(as_channels(pairs), frame), frame.unscaled(T), V)
         return *in_the_callers_layout(gradients, pairs), None, None, None
+
+
+class OptimalPose(CompilablePose):
+    """The same with forward-mode derivatives and a rule for vmap, neither of which torch.compile can trace."""
+
+    generate_vmap_rule = True
 
     @staticmethod
     def jvp(ctx: Any, *tangents: Any) -> tuple:  # type: ignore[override]
