@@ -9,6 +9,7 @@ The paper's penalty differs in V alone (see `penalty`).
 
 from __future__ import annotations
 
+import inspect
 from dataclasses import dataclass
 from typing import Any
 
@@ -122,6 +123,10 @@ class OptimalPose(CompilablePose):
         velocity = frame.unscaled(-_AdjointSystem.at(quadratic, T, determined, ctx.settings).solve(rate))
         t = velocity[:, :, 3:] - velocity[:, :, :3] @ frame.source_center
         return torch.cat([velocity[:, :, :3], t], dim=-1), *(None,) * 8
+
+
+# torch.autograd.Function.apply asks for this at every call; finding it anew takes longer than a Newton step.
+CompilablePose.forward.__signature__ = inspect.signature(CompilablePose.forward)  # type: ignore[attr-defined]
 
 
 def _search(quadratic: Quadratic, T_initial: Tensor, chart: Chart, settings: Settings, closed: bool) -> search.Minimum:

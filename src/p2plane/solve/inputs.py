@@ -60,6 +60,8 @@ def pairs_from(
             )
         if array.device != first.device:
             raise ValueError(f"{name} must be on the device of source, {first.device}, got {array.device}")
+        if leading[name] == batch_shape:
+            continue
         try:
             batch_shape = torch.broadcast_shapes(batch_shape, leading[name])
         except RuntimeError:
@@ -194,5 +196,7 @@ def _mask(array: Array) -> Tensor:
 
 
 def _flatten(tensor: Tensor, batch_shape: torch.Size, own_dimensions: int) -> Tensor:
+    if tensor.ndim == own_dimensions + 1 and len(batch_shape) == 1 and len(tensor) == batch_shape[0]:
+        return tensor
     own = tensor.shape[tensor.ndim - own_dimensions :]
     return tensor.expand(*batch_shape, *own).reshape(batch_shape.numel(), *own)

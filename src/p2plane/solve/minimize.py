@@ -93,22 +93,25 @@ def newton(quadratic: Quadratic, T: Tensor, chart: Chart, limits: Limits, carefu
     return Minimum(T, value, short & convex & (determined > 0), iterations, determined, gauss_newton)
 
 
-def accumulate(quadratic: Quadratic, T: Tensor, chart: Chart, limits: Limits) -> Minimum:
-    """The paper's iterative accumulation (section 3.1): so many Gauss-Newton steps, taken as they come."""
+def accumulate(quadratic: Quadratic, T_initial: Tensor, chart: Chart, limits: Limits, careful: bool = False) -> Minimum:
+    """The paper's iterative accumulation (section 3.1): so many Gauss-Newton steps, taken as they come.
+
+    With `careful`, as in `newton`; that is how it starts again where the data turns out to leave directions open.
+    """
+    T = T_initial
     value, gradient = quadratic.value_and_gradient(T)
-    short = torch.zeros_like(value, dtype=torch.bool)
-    determined = torch.full_like(short, len(chart.free), dtype=torch.int64)
     for _ in range(limits.max_iterations):
         _, slope, gauss_newton, _ = derivatives(quadratic, chart, T, gradient)
-        projector = determined_projector(gauss_newton, limits.undetermined_below)
+        projector = determined_projector(gauss_newton, limits.undetermined_below) if careful else None
         step, _ = _newton_step(slope, gauss_newton, gauss_newton, projector, None)
         T = chart.retract(T, step)
         value, gradient = quadratic.value_and_gradient(T)
-        short = step.norm(dim=-1) <= limits.tolerance
-        determined = torch.full_like(determined, len(chart.free)) if projector is None else rank(projector)
-    return Minimum(
-        T, value, short & (determined > 0), torch.full_like(determined, limits.max_iterations), determined, gauss_newton
-    )
+    if not careful and determined_projector(gauss_newton, limits.undetermined_below) is not None:
+        return accumulate(quadratic, T_initial, chart, limits, careful=True)
+    short = torch.linalg.vector_norm(step, dim=-1) <= limits.tolerance
+    determined = torch.full_like(short, len(chart.free), dtype=torch.int64) if projector is None else rank(projector)
+    iterations = torch.full_like(determined, limits.max_iterations)
+    return Minimum(T, value, short & (determined > 0), iterations, determined, gauss_newton)
 
 
 def _newton_step(

@@ -9,6 +9,7 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from p2plane.geometry import so3
+from p2plane.solve.inputs import holds
 from p2plane.solve.quadratic import Quadratic
 from p2plane.solve.tangent import Chart
 
@@ -20,12 +21,14 @@ _ROTATIONS = so3.icosahedral()
 
 
 def best_start(quadratic: Quadratic, T_initial: Tensor, chart: Chart, start: Start) -> tuple[Tensor, Tensor]:
-    """(B, 3, 4) whichever of the caller's pose and the start proposed for large motions has the lower energy.
+    """(B, 3, 4) the start proposed for large motions, or the caller's pose where that has the lower energy.
 
     And (B,) whether the proposal is known to lead to the lowest minimum.
     """
     T_start, is_sure = start(quadratic, T_initial)
     T_start = bring_back_held(T_start, T_initial, chart)
+    if holds(is_sure.all()):
+        return T_start, is_sure
     better = quadratic.value_and_gradient(T_start)[0] < quadratic.value_and_gradient(T_initial)[0]
     return torch.where(better[:, None, None], T_start, T_initial), is_sure
 

@@ -10,6 +10,7 @@ tangent space, and any turn(a) that agrees with exp(a) to the second order has t
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -81,7 +82,7 @@ class Chart:
         if len(self.free) < 6:
             step = step @ self.select(torch.eye(6, dtype=T.dtype, device=T.device), 0)
         lever = self.lever(T)
-        turned = torch.bmm(so3.exp(step[:, :3]), lever) if self.rodrigues else _cayley_turn(step[:, :3], lever)
+        turned = (_rodrigues_turn if self.rodrigues else _cayley_turn)(step[:, :3], lever)
         t = T[:, :, 3:] + step[:, 3:, None]
         if lever.shape[-1] == 3:
             return torch.cat([turned, t], dim=-1)
@@ -91,6 +92,16 @@ class Chart:
 def callers_chart(frame: Frame) -> Chart:
     """The chart of the library's conventions: left steps about the origin of the caller's target frame."""
     return Chart(target_pivot=-frame.target_center / frame.scale, rodrigues=True)
+
+
+def _rodrigues_turn(a: Tensor, lever: Tensor) -> Tensor:
+    """(B, 3, C) ``exp(a) lever``; like `so3.exp`, in fewer operations, as no derivative is taken of it."""
+    skew = (a @ _GENERATORS.to(a.device)).view(-1, 3, 3)
+    once = torch.bmm(skew, lever)
+    angle = torch.linalg.vector_norm(a, dim=-1)[:, None, None]
+    first, half = torch.sinc(angle / math.pi), torch.sinc(angle / (2 * math.pi))
+    # sin(x) / x, and (1 - cos(x)) / x^2 = (sin(x / 2) / (x / 2))^2 / 2
+    return torch.addcmul(torch.addcmul(lever, first, once), half * half, torch.bmm(skew, once), value=0.5)
 
 
 def _cayley_turn(a: Tensor, lever: Tensor) -> Tensor:
