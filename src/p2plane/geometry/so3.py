@@ -37,7 +37,7 @@ def exp(omega: Tensor) -> Tensor:
     """Rotation by the angle ``|omega|`` about the axis ``omega`` (Rodrigues).
 
     roma's conversion stops at the first order below 1e-6 rad, which loses the curvature that second derivatives at
-    zero need; this one keeps two more terms of the series there.
+    zero need; this one goes over to more terms of the series.
 
     Args:
         omega: (..., 3) rotation vectors in radians.
@@ -48,10 +48,10 @@ def exp(omega: Tensor) -> Tensor:
     Gradient: omega, everywhere, to second order at zero as well.
     """
     squared = (omega * omega).sum(-1)[..., None, None]
-    small = squared < 1e-8
+    small = squared < 1e-4  # the series is exact to rounding there, and so are its derivatives
     angle = torch.where(small, 1.0, squared).sqrt()
-    first = torch.where(small, 1 - squared / 6, angle.sin() / angle)
-    second = torch.where(small, 0.5 - squared / 24, (1 - angle.cos()) / angle.square())
+    first = torch.where(small, 1 - squared / 6 + squared.square() / 120, angle.sin() / angle)
+    second = torch.where(small, 0.5 - squared / 24 + squared.square() / 720, 2 * ((angle / 2).sin() / angle).square())
     skew = hat(omega)
     return torch.eye(3, dtype=omega.dtype, device=omega.device) + first * skew + second * (skew @ skew)
 

@@ -12,7 +12,16 @@ from p2plane.geometry import se3
 from p2plane.solve import reweighted
 from p2plane.solve.alignment import Alignment
 from p2plane.solve.implicit import Settings, optimal_pose
-from p2plane.solve.inputs import Array, Pairs, free_directions, holds, one_of, pairs_from, transform_from
+from p2plane.solve.inputs import (
+    Array,
+    Pairs,
+    free_directions,
+    holds,
+    one_of,
+    pairs_from,
+    refuse_not_finite,
+    transform_from,
+)
 from p2plane.solve.minimize import Limits
 from p2plane.solve.problem import Problem, fixed_metric, plane_to_plane_metric, symmetric_metric
 from p2plane.solve.robust import RobustKernel
@@ -55,7 +64,7 @@ def point_to_plane(
         hold: directions that keep the value they have in `initial`, out of "rx", "ry", "rz" (turns about the target's
             axes) and "tx", "ty", "tz" (components of t): ("rx", "ry", "tz") for planar motion, ("rx", "ry") for known
             gravity along z.
-        max_iterations: the most Newton steps (default 30), or the number of accumulated steps (default 10).
+        max_iterations: the most Newton steps (default 50), or the number of accumulated steps (default 10).
         undetermined_below: eigenvalue of the mean ``J H J^T``, in units of the cloud's radius, under which a direction
             counts as undetermined: it stays at `initial`, and no gradient flows along it.
 
@@ -134,10 +143,11 @@ def symmetric_point_to_plane(
     max_iterations: int | None = None,
     undetermined_below: float = 1e-6,
 ) -> Alignment:
-    """Rigid motion that lets the normals of both sides count: ``sum_i w_i ((R x_i + t - y_i) . (R m_i + s_i n_i))^2``.
+    """Rigid motion that lets the normals of both sides count: ``sum_i w_i ((R x_i + t - y_i) . k_i)^2``.
 
-    The sign s_i makes the two normals agree, so flipped normals do not matter. Exact for pairs on a common circle,
-    where point-to-plane is not (Rusinkiewicz 2019).
+    The direction k_i is that of ``R m_i + s_i n_i``, with the sign that makes the two normals agree, so flipped normals
+    do not matter. Exact for pairs on a common circle, where point-to-plane is not (Rusinkiewicz 2019). We take the unit
+    vector, not the sum: the sum would reward turning the normals apart, and double every distance.
 
     Args:
         source_normals: (..., N, 3) unit normals m of the source.
@@ -151,6 +161,7 @@ def symmetric_point_to_plane(
     pairs, tensors = pairs_from(
         source, target, weights, mask, source_normals=(source_normals, 1), target_normals=(target_normals, 1)
     )
+    refuse_not_finite(pairs, **tensors)
     problem = Problem(
         pairs, symmetric_metric, (tensors["source_normals"], tensors["target_normals"]), robust, turns=True
     )
@@ -193,6 +204,7 @@ def plane_to_plane(
         source_covariances=(source_covariances, 2),
         target_covariances=(target_covariances, 2),
     )
+    refuse_not_finite(pairs, **tensors)
     covariances = tensors["source_covariances"], tensors["target_covariances"]
     _check_covariances(pairs, *covariances)
     problem = Problem(pairs, plane_to_plane_metric, covariances, robust, turns=True)
@@ -249,12 +261,14 @@ def _settings(
     free = free_directions(hold)
     if gradient == "unrolled" and solver != "accumulate":
         raise ValueError(f"gradient='unrolled' must go with solver='accumulate', got solver={solver!r}")
+    if problem.kernel is not None and not isinstance(problem.kernel, RobustKernel):
+        raise ValueError(f"robust must be a kernel such as Huber(0.1), got {problem.kernel!r}")
     if problem.kernel is not None and (solver != "newton" or gradient != "exact"):
         raise ValueError(f"robust must go with solver='newton' and gradient='exact', got {solver!r} and {gradient!r}")
     if len(free) < 6 and (solver != "newton" or gradient != "exact"):
         raise ValueError(f"hold must go with solver='newton' and gradient='exact', got {solver!r} and {gradient!r}")
     if max_iterations is None:
-        max_iterations = 30 if solver == "newton" else 10
+        max_iterations = 50 if solver == "newton" else 10
     if not isinstance(max_iterations, int) or max_iterations < 1:
         raise ValueError(f"max_iterations must be a positive integer, got {max_iterations!r}")
     if not 0 < undetermined_below < 1:

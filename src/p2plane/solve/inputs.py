@@ -9,6 +9,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from p2plane.geometry import se3, so3
+
 Array = Tensor | np.ndarray
 
 DIRECTIONS = ("rx", "ry", "rz", "tx", "ty", "tz")
@@ -76,8 +78,10 @@ def pairs_from(
     pairs = Pairs(
         flat.pop("source"), flat.pop("target"), None, flat.pop("weights", None), flat.pop("mask", None), batch_shape
     )
-    if pairs.weights is not None and holds((pairs.weights >= 0).all()) is False:
-        _explain_weights(pairs.weights)
+    if pairs.weights is not None:
+        good = pairs.weights >= 0
+        if holds((good if pairs.mask is None else good | ~pairs.mask).all()) is False:
+            _explain_weights(pairs)
     return pairs, flat
 
 
@@ -92,17 +96,20 @@ def transform_from(name: str, transform: Array, pairs: Pairs) -> Tensor:
         raise ValueError(
             f"{name} must have a batch shape that fits {tuple(pairs.batch_shape)}, got {tuple(tensor.shape[:-2])}"
         ) from None
-    R = tensor[..., :3, :3].double()
-    defect = (R.mT @ R - torch.eye(3, dtype=R.dtype, device=R.device)).abs().amax((-1, -2))
-    if holds(((defect < 1e-2) & (torch.linalg.det(R) > 0) & tensor.isfinite().all(-1).all(-1)).all()) is False:
+    flat = tensor.double().reshape(pairs.batch_shape.numel(), 4, 4).to(pairs.source.device)
+    defect = se3.inverse(flat) @ flat - torch.eye(4, dtype=flat.dtype, device=flat.device)
+    rigid = (defect.abs() < 1e-2).all(-1).all(-1) & (torch.linalg.det(flat[:, :3, :3]) > 0)
+    if holds(rigid.all()) is False:
         raise ValueError(
-            f"{name} must hold rigid transforms (rotations, finite), got {tensor.flatten(0, -3)[0].tolist()}"
+            f"{name} must hold rigid transforms (a rotation, finite, last row 0 0 0 1), got {flat[~rigid][0].tolist()}"
         )
-    return tensor[..., :3, :].double().reshape(pairs.batch_shape.numel(), 3, 4).to(pairs.source.device)
+    return torch.cat([so3.project(flat[:, :3, :3]), flat[:, :3, 3:]], dim=-1)
 
 
 def free_directions(hold: Sequence[str]) -> tuple[int, ...]:
     """Indices of the tangent directions that may move, from the names of those that are held."""
+    if not isinstance(hold, Sequence):
+        raise ValueError(f"hold must be a sequence of names out of {DIRECTIONS}, got {hold!r}")
     names = (hold,) if isinstance(hold, str) else tuple(hold)
     unknown = [name for name in names if name not in DIRECTIONS]
     if unknown:
@@ -136,27 +143,35 @@ def holds(condition: Tensor) -> bool | None:
 
 def explain_not_finite(pairs: Pairs) -> None:
     """Raise the ValueError that names the argument whose values spoilt the sums."""
-    names = {"source": pairs.source, "target": pairs.target, "normals": pairs.metric}
-    for name, tensor in names.items():
-        if tensor is None:
-            continue
+    refuse_not_finite(pairs, source=pairs.source, target=pairs.target)
+    if pairs.metric is not None:
+        refuse_not_finite(pairs, **{"normals" if pairs.metric.ndim == 3 else "precisions": pairs.metric})
+    if pairs.weights is not None:
+        _explain_weights(pairs)
+    raise ValueError("source and target must have coordinates whose fourth powers fit in float64, got larger ones")
+
+
+def refuse_not_finite(pairs: Pairs, **tensors: Tensor) -> None:
+    """Raise a ValueError that names the first of some per-point tensors (B, N, ...) that is not finite, and where."""
+    for name, tensor in tensors.items():
         bad = ~tensor.flatten(2).isfinite().all(-1)
         if pairs.mask is not None:
-            bad &= pairs.mask
-        if bad.any():
+            bad = bad & pairs.mask
+        if holds(bad.any()):
             pair, point = bad.nonzero()[0].tolist()
             raise ValueError(
                 f"{name} must be finite where a point is present, got {tensor[pair, point].tolist()} "
                 f"at point {point} of pair {pair}; "
                 "leave such points out with mask"
             )
-    if pairs.weights is not None:
-        _explain_weights(pairs.weights)
-    raise ValueError("source and target must have coordinates whose fourth powers fit in float64, got larger ones")
 
 
-def _explain_weights(weights: Tensor) -> None:
+def _explain_weights(pairs: Pairs) -> None:
+    weights = pairs.weights
+    assert weights is not None
     bad = ~(weights.isfinite() & (weights >= 0))
+    if pairs.mask is not None:
+        bad = bad & pairs.mask
     if bad.any():
         pair, point = bad.nonzero()[0].tolist()
         raise ValueError(

@@ -13,7 +13,7 @@ from p2plane.solve.quadratic import Quadratic
 from p2plane.solve.starts import Start, best_start, rotation_starts
 from p2plane.solve.tangent import Chart, derivatives, determined_projector, rank, restricted
 
-FIRST_DAMPING = 1e-2  # of the mean, local Hessian, whose large eigenvalues are about one
+FIRST_DAMPING = 1e-4  # of the mean, local Hessian: its eigenvalues are about one, or small where little is determined
 
 
 @dataclass(frozen=True)
@@ -46,19 +46,33 @@ def minimize(quadratic: Quadratic, T_initial: Tensor, chart: Chart, start: Start
         start: proposes a pose for large motions: `projected`, or a closed form.
         limits: when to stop.
     """
-    T_start, is_sure = best_start(quadratic, T_initial, chart, start)
-    best = newton(quadratic, T_start, chart, limits)
-    if holds(is_sure.all()) is False:
-        for T_start in rotation_starts(quadratic, T_initial, chart):
-            other = newton(quadratic, T_start, chart, limits)
-            best = _choose(other.value < best.value - 1e-12 * (1 + best.value), other, best)
+    start_and_sure = best_start(quadratic, T_initial, chart, start)
+    best = _search(quadratic, T_initial, start_and_sure, chart, limits, careful=False)
     if determined_projector(best.gauss_newton, limits.undetermined_below) is None:
         return best
     # Where directions are undetermined, equally good poses abound: prefer the one that is reached from the initial one.
-    best = newton(quadratic, best.T, chart, limits, careful=True)
+    best = _search(quadratic, T_initial, start_and_sure, chart, limits, careful=True)
     near = newton(quadratic, T_initial, chart, limits, careful=True)
     as_good = (near.value <= best.value + 1e-9 * (1 + best.value)) & (near.converged | ~best.converged)
     return _choose(as_good & (best.determined < len(chart.free)), near, best)
+
+
+def _search(
+    quadratic: Quadratic,
+    T_initial: Tensor,
+    start_and_sure: tuple[Tensor, Tensor],
+    chart: Chart,
+    limits: Limits,
+    careful: bool,
+) -> Minimum:
+    """The minimum that the start leads to; where that is not sure to be the lowest, the lowest of several."""
+    T_start, is_sure = start_and_sure
+    best = newton(quadratic, T_start, chart, limits, careful)
+    if holds(is_sure.all()) is False:
+        for T_other in rotation_starts(quadratic, T_initial, chart):
+            other = newton(quadratic, T_other, chart, limits, careful)
+            best = _choose(~is_sure & (other.value < best.value - 1e-12 * (1 + best.value)), other, best)
+    return best
 
 
 def newton(quadratic: Quadratic, T: Tensor, chart: Chart, limits: Limits, careful: bool = False) -> Minimum:
@@ -85,7 +99,7 @@ def newton(quadratic: Quadratic, T: Tensor, chart: Chart, limits: Limits, carefu
             T = torch.where(accepted[:, None, None], T_trial, T)
             value = torch.where(accepted, value_trial, value)
             gradient = torch.where(accepted[:, None, None], gradient_trial, gradient)
-            damping = _next_damping(torch.zeros_like(value) if damping is None else damping, accepted)
+            damping = next_damping(torch.zeros_like(value) if damping is None else damping, accepted)
         if holds(short.all()):
             break
     determined = torch.full_like(short, len(chart.free), dtype=torch.int64) if projector is None else rank(projector)
@@ -118,18 +132,19 @@ def _newton_step(
     slope: Tensor, gauss_newton: Tensor, hessian: Tensor, projector: Tensor | None, damping: Tensor | None
 ) -> tuple[Tensor, Tensor]:
     """(B, F) steps, and (B,) whether the Hessian was positive definite; where not, Gauss-Newton's takes its place."""
-    factor, info = torch.linalg.cholesky_ex(_damped(restricted(hessian, projector), damping))
+    factor, info = torch.linalg.cholesky_ex(damped(restricted(hessian, projector), damping))
     convex = info == 0
     if holds(convex.all()) is not True:
         # The 1e-12, far below anything that counts, is for a form that bends nowhere.
-        fallback = _damped(restricted(gauss_newton, projector), 1e-12 if damping is None else damping + 1e-12)
+        fallback = damped(restricted(gauss_newton, projector), 1e-12 if damping is None else damping + 1e-12)
         factor = torch.where(convex[:, None, None], factor, torch.linalg.cholesky_ex(fallback)[0])
     if projector is not None:
         slope = projector @ slope
     return -torch.cholesky_solve(slope, factor).squeeze(-1), convex
 
 
-def _damped(matrix: Tensor, damping: Tensor | float | None) -> Tensor:
+def damped(matrix: Tensor, damping: Tensor | float | None) -> Tensor:
+    """The matrix (B, F, F) with the damping (B,) added to its diagonal."""
     if damping is None:
         return matrix
     lift = damping[:, None, None] if isinstance(damping, Tensor) else damping
@@ -142,7 +157,7 @@ def _choose(condition: Tensor, one: Minimum, other: Minimum) -> Minimum:
     return Minimum(*pick)
 
 
-def _next_damping(damping: Tensor, accepted: Tensor) -> Tensor:
-    """(B,) ten times less after a good step, down to none; ten times more after a bad one."""
-    damping = torch.where(accepted, 0.1 * damping, (10 * damping).clamp_min(FIRST_DAMPING))
-    return torch.where(damping < FIRST_DAMPING, 0.0, damping)
+def next_damping(damping: Tensor, accepted: Tensor) -> Tensor:
+    """(B,) ten times less after a good step, down to none; four times more after a bad one."""
+    damping = torch.where(accepted, damping / 10, (4 * damping).clamp_min(FIRST_DAMPING))
+    return torch.where(damping < FIRST_DAMPING / 10, 0.0, damping)

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
+from torch.nn.functional import normalize
 
 from p2plane.solve.inputs import Pairs
 from p2plane.solve.robust import RobustKernel
@@ -88,11 +89,14 @@ def fixed_metric(R: Tensor, metric: Tensor | None = None) -> Tensor | None:
 
 
 def symmetric_metric(R: Tensor, source_normals: Tensor, target_normals: Tensor) -> Tensor:
-    """(B, N, 3) ``R m_i + s_i n_i``, s_i the sign that makes the two agree, so that flipped normals do not matter."""
+    """(B, N, 3) the mean direction of ``R m_i`` and ``s_i n_i``, s_i the sign that makes the two agree.
+
+    Of unit length: with the sum itself, as it is often written, turning the normals apart would lower the energy.
+    """
     turned = source_normals.double() @ R.mT
     target_normals = target_normals.double()
     agree = (turned * target_normals).sum(-1, keepdim=True) >= 0
-    return turned + torch.where(agree, target_normals, -target_normals)
+    return normalize(turned + torch.where(agree, target_normals, -target_normals), dim=-1)
 
 
 def plane_to_plane_metric(R: Tensor, source_covariances: Tensor, target_covariances: Tensor) -> Tensor:

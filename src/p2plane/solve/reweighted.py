@@ -126,48 +126,53 @@ def _start(local: _Local, T_initial: Tensor, settings: Settings) -> Tensor:
 
 
 def _reweight(local: _Local, T: Tensor, settings: Settings) -> tuple[Tensor, Tensor]:
-    """Rounds of looking again, until one moves little; and their number (B,)."""
-    rounds = torch.zeros(len(T), dtype=torch.int64, device=T.device)
+    """Rounds of looking again, until one moves little, and their number (B,); the start, where they made it worse."""
+    T_start, rounds = T, torch.zeros(len(T), dtype=torch.int64, device=T.device)
     for _ in range(ROUNDS):
         T_next = search.newton(local.quadratic_at(T), T, local.chart, settings.limits, careful=True).T
         moved = (T_next - T).abs().amax((1, 2)) > CLOSE_ENOUGH
         T, rounds = T_next, rounds + moved
         if holds(~moved.any()):
             break
+    if local.form == "full":
+        T = torch.where((_merit(local, None, T) <= _merit(local, None, T_start))[:, None, None], T, T_start)
     return T, rounds
 
 
 def _polish(local: _Local, T: Tensor, settings: Settings) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Newton's method on the energy itself; where it would not improve, another round of reweighting instead.
+    """Newton's method on the energy itself, damped where it would make things worse.
 
     Returns:
         (B, 3, 4) local poses, (B,) converged, (B,) steps, (B, F, F) projector onto the determined directions.
     """
     theta, size, limits = local.theta(), len(local.chart.free), settings.limits
     steps = torch.zeros(len(T), dtype=torch.int64, device=T.device)
+    damping = T.new_zeros(len(T))
     for _ in range(limits.max_iterations):
         quadratic = local.quadratic_at(T)
         field = local.field(quadratic.unit().flatten())
         gauss_newton = derivatives(quadratic, local.chart, T, quadratic.value_and_gradient(T)[1]).gauss_newton
         projector = eigenspace_above(limits.undetermined_below, gauss_newton)
         slope, jacobian = field(T, *theta), tangent_jacobian(field, local.chart.retract, T, theta, size)
-        jacobian = restricted(jacobian, projector)
-        convex = torch.linalg.cholesky_ex((jacobian + jacobian.mT) / 2).info == 0
-        step = -torch.linalg.solve_ex(jacobian, projector @ slope[:, :, None]).result.squeeze(-1)
-        T_newton = local.chart.retract(T, step)
+        convex = torch.linalg.cholesky_ex(restricted((jacobian + jacobian.mT) / 2, projector)).info == 0
+        matrix = search.damped(torch.where(convex[:, None, None], jacobian, gauss_newton), damping)
+        step = -torch.linalg.solve_ex(restricted(matrix, projector), projector @ slope[:, :, None]).result.squeeze(-1)
+        T_trial = local.chart.retract(T, step)
         short = torch.linalg.vector_norm(step, dim=-1) <= limits.tolerance
-        good = convex & (short | (_merit(local, field, T_newton) <= _merit(local, field, T)))
-        T = torch.where(good[:, None, None], T_newton, search.newton(quadratic, T, local.chart, limits, careful=True).T)
-        converged = good & short & (rank(projector) > 0)
+        accepted = short | (_merit(local, field, T_trial) <= _merit(local, field, T))
+        T = torch.where(accepted[:, None, None], T_trial, T)
+        damping = search.next_damping(damping, accepted)
+        converged = short & convex & (rank(projector) > 0)
         steps = steps + ~converged
-        if holds(converged.all()):
+        if holds(short.all()):
             break
     return T, converged, steps + converged, projector
 
 
-def _merit(local: _Local, field: Field, T: Tensor) -> Tensor:
+def _merit(local: _Local, field: Field | None, T: Tensor) -> Tensor:
     """(B,) what must not grow: the energy, or the slope's length where no energy is minimised; NaN never passes."""
     theta = local.theta()
     if local.form == "full":
         return local.energy(T, T[:, :, :3], *theta)
+    assert field is not None
     return torch.linalg.vector_norm(field(T, *theta), dim=-1)

@@ -6,6 +6,7 @@ square, so that minimising ``sum_i w_i rho'(s_i) s_i`` again and again never rai
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import torch
@@ -23,8 +24,8 @@ class Kernel:
     scale: float
 
     def __post_init__(self) -> None:
-        if not self.scale > 0:
-            raise ValueError(f"scale must be positive, got {self.scale}")
+        if not 0 < self.scale < math.inf:
+            raise ValueError(f"scale must be positive and finite, got {self.scale}")
 
     def cost(self, squared: Tensor, present: Tensor) -> Tensor:
         """(B, N) rho of squared distances (B, N); `present` (B, N) tells which pairs there are. Gradient: squared."""

@@ -15,7 +15,7 @@ from p2plane.solve.tangent import Chart
 
 Start = Callable[[Quadratic, Tensor], tuple[Tensor, Tensor]]  # proposes poses, and says whether they are sure
 
-NEARLY_A_ROTATION = 0.2  # largest distance of an affine map from its nearest rotation at which that one is trusted
+NEARLY_A_ROTATION = 0.05  # largest distance of an affine map from its nearest rotation at which that one is trusted
 ROTATIONS_TRIED = 6  # of the sixty; four or five have sufficed for every ellipsoid, box and corner tried
 _ROTATIONS = so3.icosahedral()
 

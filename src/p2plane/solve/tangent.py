@@ -68,13 +68,15 @@ class Chart:
     def jacobian(self, lever: Tensor) -> Tensor:
         """(B, F, 12) the free tangent directions, each as the change of the twelve entries of T."""
         by_lever, constant = _JACOBIAN_MAPS[lever.shape[-1]]
-        flat = torch.addmm(constant.to(lever.device), lever.reshape(len(lever), -1), by_lever.to(lever.device))
+        flat = torch.addmm(constant.to(lever.device), lever.flatten(1), by_lever.to(lever.device))
         return self.select(flat.view(-1, 6, 12), 1)
 
     def select(self, tensor: Tensor, dim: int) -> Tensor:
         """The free ones of six."""
         return (
-            tensor if len(self.free) == 6 else tensor.index_select(dim, torch.tensor(self.free, device=tensor.device))
+            tensor
+            if len(self.free) == 6
+            else tensor.index_select(dim, torch.tensor(self.free, dtype=torch.int64, device=tensor.device))
         )
 
     def retract(self, T: Tensor, step: Tensor) -> Tensor:
