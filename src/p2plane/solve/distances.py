@@ -273,7 +273,7 @@ def _settings(
         raise ValueError(f"max_iterations must be a positive integer, got {max_iterations!r}")
     if not 0 < undetermined_below < 1:
         raise ValueError(f"undetermined_below must be between 0 and 1, got {undetermined_below}")
-    tolerance = 1e-8 if problem.pairs.source.dtype == torch.float64 else 1e-5
+    tolerance = 1e-9 if problem.pairs.source.dtype == torch.float64 else 1e-5
     return Settings(solver, gradient, Limits(max_iterations, tolerance, undetermined_below), free)
 
 

@@ -32,7 +32,7 @@ from p2plane.solve.tangent import (
     restricted,
 )
 
-DEFAULT_LIMITS = search.Limits(max_iterations=50, tolerance=1e-8, undetermined_below=1e-6)
+DEFAULT_LIMITS = search.Limits(max_iterations=50, tolerance=1e-9, undetermined_below=1e-6)
 
 
 @dataclass(frozen=True)

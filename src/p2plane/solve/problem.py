@@ -38,37 +38,52 @@ class Problem:
 
     def distances(self, T: Tensor) -> Tensor:
         """(B, N) distances at (B, 3, 4) poses: signed for planes, Mahalanobis for matrices; zero where absent."""
-        residuals, metric = self._residuals(T), self.metric(T[:, :, :3], *self.tensors)
+        problem = self.without_absent()
+        residuals, metric = problem._residuals(T), problem.metric(T[:, :, :3], *problem.tensors)
         if metric is not None and metric.ndim == 3:
-            distances = (residuals * metric).sum(-1)
-        else:
-            distances = squared_lengths(residuals, metric).clamp_min(0).sqrt()
-        return distances if self.pairs.mask is None else distances.masked_fill(~self.pairs.mask, 0.0)
+            return (residuals * metric).sum(-1)
+        squared = squared_lengths(residuals, metric)
+        positive = squared > 0  # the root has no slope at zero
+        return torch.where(positive, torch.where(positive, squared, 1.0).sqrt(), 0.0)
 
     def energy(self, T: Tensor, R_of_metric: Tensor | None = None) -> Tensor:
         """(B,) energies at (B, 3, 4) poses, the metric taken at their rotations or at others."""
+        problem = self.without_absent()
         R = T[:, :, :3] if R_of_metric is None else R_of_metric
-        squared = squared_lengths(self._residuals(T), self.metric(R, *self.tensors))
-        return (self.weights() * self._cost(squared)).sum(-1)
+        squared = squared_lengths(problem._residuals(T), problem.metric(R, *problem.tensors))
+        weights = problem.weights()
+        return (weights * (squared if self.kernel is None else self.kernel.cost(squared, weights > 0))).sum(-1)
 
     def linearized(self, T: Tensor) -> Pairs:
         """The pairs with the metric and the weights that they have at (B, 3, 4) poses: a fixed quadratic distance."""
-        metric = self.metric(T[:, :, :3], *self.tensors)
         if self.kernel is None:
-            return replace(self.pairs, metric=metric)
-        weights = self.weights()
-        squared = squared_lengths(self._residuals(T), metric).nan_to_num(nan=torch.inf)
-        return replace(self.pairs, metric=metric, weights=weights * self.kernel.weight(squared, weights > 0))
+            return replace(self.pairs, metric=self.metric(T[:, :, :3], *self.tensors))
+        problem = self.without_absent()
+        metric, weights = problem.metric(T[:, :, :3], *problem.tensors), problem.weights()
+        squared = squared_lengths(problem._residuals(T), metric)
+        return replace(problem.pairs, metric=metric, weights=weights * self.kernel.weight(squared, weights > 0))
+
+    def without_absent(self) -> Problem:
+        """The same problem with zeros for absent points, and for their covariances identities: no NaN gets out."""
+        pairs = self.pairs
+        if pairs.mask is None:
+            return self
+        absent = ~pairs.mask[..., None]
+        source, target = pairs.source.masked_fill(absent, 0.0), pairs.target.masked_fill(absent, 0.0)
+        weights = None if pairs.weights is None else pairs.weights.masked_fill(absent[..., 0], 0.0)
+        tensors = tuple(
+            torch.where(absent[..., None], torch.eye(3, dtype=tensor.dtype, device=tensor.device), tensor)
+            if tensor.ndim == 4
+            else tensor.masked_fill(absent, 0.0)
+            for tensor in self.tensors
+        )
+        return replace(self, pairs=replace(pairs, source=source, target=target, weights=weights), tensors=tensors)
 
     def weights(self) -> Tensor:
         """(B, N) float64 weights, zero where absent."""
         pairs = self.pairs
         weights = torch.ones_like(pairs.source[..., 0]) if pairs.weights is None else pairs.weights
         return weights.double() if pairs.mask is None else weights.double().masked_fill(~pairs.mask, 0.0)
-
-    def _cost(self, squared: Tensor) -> Tensor:
-        squared = squared if self.pairs.mask is None else squared.masked_fill(~self.pairs.mask, 0.0)
-        return squared if self.kernel is None else self.kernel.cost(squared, self.weights() > 0)
 
     def _residuals(self, T: Tensor) -> Tensor:
         return self.pairs.source.double() @ T[:, :, :3].mT + T[:, None, :, 3] - self.pairs.target.double()

@@ -19,10 +19,12 @@ from p2plane.solve.inputs import holds
 from p2plane.solve.problem import Problem
 from p2plane.solve.procrustes import closed_form
 from p2plane.solve.quadratic import Frame, Quadratic, summarize
+from p2plane.solve.robust import Kernel
 from p2plane.solve.starts import projected
 from p2plane.solve.tangent import Chart, derivatives, eigenspace_above, rank, restricted
 
 ROUNDS = 50
+WIDTHS = 8  # rounds in which a kernel narrows, by halves, from the largest distance
 CLOSE_ENOUGH = 1e-3  # rounds end, and Newton begins, at a move this short in radians and local units
 
 
@@ -88,6 +90,13 @@ class _Local(NamedTuple):
 
         return held
 
+    def widened(self, width: float) -> _Local:
+        """The same problem with a kernel at least so wide."""
+        kernel = self.problem.kernel
+        if width == 0.0 or not isinstance(kernel, Kernel):
+            return self
+        return self._replace(problem=replace(self.problem, kernel=kernel.widened(width)))
+
     def quadratic_at(self, T: Tensor) -> Quadratic:
         """The quadratic that is left when metric and weights stay as they are at T."""
         origin = torch.zeros_like(self.frame.source_center)
@@ -96,21 +105,12 @@ class _Local(NamedTuple):
 
 
 def _centered(problem: Problem, frame: Frame) -> Problem:
-    """The problem in float64 with both clouds moved to the centres of the frame, absent points zero."""
+    """The problem in float64 with both clouds moved to the centres of the frame, absent points at the origin."""
     pairs = problem.pairs
     source = pairs.source.double() - frame.source_center.mT
     target = pairs.target.double() - frame.target_center.mT
     tensors = tuple(tensor.double() for tensor in problem.tensors)
-    if pairs.mask is not None:
-        absent = ~pairs.mask[..., None]
-        source, target = source.masked_fill(absent, 0.0), target.masked_fill(absent, 0.0)
-        tensors = tuple(torch.where(absent.view(*absent.shape, *[1] * (t.ndim - 3)), _neutral(t), t) for t in tensors)
-    return replace(problem, pairs=replace(pairs, source=source, target=target), tensors=tensors)
-
-
-def _neutral(tensor: Tensor) -> Tensor:
-    """What stands where a point is absent: no normal, or a covariance that can be inverted."""
-    return torch.eye(3, dtype=tensor.dtype, device=tensor.device) if tensor.ndim == 4 else torch.zeros_like(tensor)
+    return replace(problem, pairs=replace(pairs, source=source, target=target), tensors=tensors).without_absent()
 
 
 def _start(local: _Local, T_initial: Tensor, settings: Settings) -> Tensor:
@@ -120,22 +120,40 @@ def _start(local: _Local, T_initial: Tensor, settings: Settings) -> Tensor:
     quadratic = summarize(rough, Frame(origin, origin, local.frame.scale))
     propose = closed_form if rough.metric is None else projected
     T = search.minimize(quadratic, T_initial, local.chart, propose, settings.limits).T
-    theta = local.theta()
-    lower = local.energy(T, T[:, :, :3], *theta) < local.energy(T_initial, T_initial[:, :, :3], *theta)
-    return torch.where(lower[:, None, None], T, T_initial)
+    return torch.where((_energy(local, T) < _energy(local, T_initial))[:, None, None], T, T_initial)
 
 
-def _reweight(local: _Local, T: Tensor, settings: Settings) -> tuple[Tensor, Tensor]:
-    """Rounds of looking again, until one moves little, and their number (B,); the start, where they made it worse."""
-    T_start, rounds = T, torch.zeros(len(T), dtype=torch.int64, device=T.device)
-    for _ in range(ROUNDS):
-        T_next = search.newton(local.quadratic_at(T), T, local.chart, settings.limits, careful=True).T
+def _reweight(local: _Local, T_start: Tensor, settings: Settings) -> tuple[Tensor, Tensor]:
+    """(B, 3, 4) where rounds of looking again lead, and their number (B,); the start, where they made it worse.
+
+    A kernel that gives outliers little weight can also give the start little to go by. So the rounds are made twice,
+    the second time with the kernel wide at first and narrowed from round to round, and the lower energy counts.
+    """
+    T, rounds = _rounds(local, T_start, settings, widths=[0.0] * ROUNDS)
+    candidates = [T_start, T]
+    if isinstance(local.problem.kernel, Kernel):
+        largest = float(local.problem.distances(local.frame.unscaled(T_start)).abs().amax()) if T.numel() else 0.0
+        widths = [largest / 2**k for k in range(WIDTHS)] + [0.0] * ROUNDS
+        T, more = _rounds(local, T_start, settings, widths)
+        candidates, rounds = [*candidates, T], torch.maximum(rounds, more)
+    if local.form != "full":
+        return candidates[-1], rounds
+    best = candidates[0]
+    for T in candidates[1:]:
+        best = torch.where((_energy(local, T) <= _energy(local, best))[:, None, None], T, best)
+    return best, rounds
+
+
+def _rounds(local: _Local, T: Tensor, settings: Settings, widths: list[float]) -> tuple[Tensor, Tensor]:
+    """Rounds with a kernel at least so wide, until one moves little; and their number (B,)."""
+    rounds = torch.zeros(len(T), dtype=torch.int64, device=T.device)
+    for width in widths:
+        quadratic = local.widened(width).quadratic_at(T)
+        T_next = search.newton(quadratic, T, local.chart, settings.limits, careful=True).T
         moved = (T_next - T).abs().amax((1, 2)) > CLOSE_ENOUGH
         T, rounds = T_next, rounds + moved
-        if holds(~moved.any()):
+        if width == 0.0 and holds(~moved.any()):
             break
-    if local.form == "full":
-        T = torch.where((_merit(local, None, T) <= _merit(local, None, T_start))[:, None, None], T, T_start)
     return T, rounds
 
 
@@ -169,10 +187,12 @@ def _polish(local: _Local, T: Tensor, settings: Settings) -> tuple[Tensor, Tenso
     return T, converged, steps + converged, projector
 
 
-def _merit(local: _Local, field: Field | None, T: Tensor) -> Tensor:
-    """(B,) what must not grow: the energy, or the slope's length where no energy is minimised; NaN never passes."""
-    theta = local.theta()
+def _merit(local: _Local, field: Field, T: Tensor) -> Tensor:
+    """(B,) what must not grow: the energy, or the slope's length where no energy is minimised."""
     if local.form == "full":
-        return local.energy(T, T[:, :, :3], *theta)
-    assert field is not None
-    return torch.linalg.vector_norm(field(T, *theta), dim=-1)
+        return _energy(local, T)
+    return torch.linalg.vector_norm(field(T, *local.theta()), dim=-1)
+
+
+def _energy(local: _Local, T: Tensor) -> Tensor:
+    return local.energy(T, T[:, :, :3], *local.theta())

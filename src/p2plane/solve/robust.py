@@ -7,7 +7,7 @@ square, so that minimising ``sum_i w_i rho'(s_i) s_i`` again and again never rai
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -34,6 +34,10 @@ class Kernel:
     def weight(self, squared: Tensor, present: Tensor) -> Tensor:
         """(B, N) rho', between 0 and 1."""
         return self._unit_weight(squared / self.scale**2)
+
+    def widened(self, scale: float) -> Kernel:
+        """The same kernel with a larger scale, if it is larger."""
+        return replace(self, scale=max(self.scale, scale))
 
     def _unit_cost(self, s: Tensor) -> Tensor:
         raise NotImplementedError
@@ -104,7 +108,7 @@ class Trimmed:
         """(B, N) one for kept pairs, zero for others."""
         # gradient stops here: which pairs are kept is a choice
         ranked = squared.detach().masked_fill(~present, torch.inf)
-        kept = (self.fraction * present.sum(-1, keepdim=True)).ceil().long()
+        kept = (self.fraction * present.sum(-1, keepdim=True).double() - 1e-9).ceil().long()  # 7 / 13 of 13 are 7
         if squared.shape[-1] == 0:
             return torch.zeros_like(squared)
         limit = ranked.sort(dim=-1).values.gather(-1, (kept - 1).clamp_min(0))
