@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
-from p2plane import se3
+import p2plane
+from p2plane import Alignment, se3
+
+DISTANCES = (
+    "point_to_plane",
+    "point_to_point",
+    "point_to_distribution",
+    "symmetric_point_to_plane",
+    "plane_to_plane",
+)
 
 
 class MatchedPair(NamedTuple):
@@ -42,3 +51,27 @@ def matched_pair(
     target = se3.apply(T, source) + noise * torch.randn(source.shape, generator=generator, dtype=dtype)
     weights = 0.5 + torch.rand(*batch, points, generator=generator, dtype=dtype)
     return MatchedPair(source, target, se3.rotate(T, source_normals), weights, T)
+
+
+def arrays(distance: str, pair: MatchedPair) -> tuple[Tensor, ...]:
+    """What the public function of that name takes before the weights, made of a pair and its normals."""
+    source_normals = se3.rotate(se3.inverse(pair.T_target_source), pair.normals)
+    metric = {
+        "point_to_plane": (pair.normals,),
+        "point_to_point": (),
+        "point_to_distribution": (_along_and_across(pair.normals, 1.0, 0.05),),
+        "symmetric_point_to_plane": (source_normals, pair.normals),
+        "plane_to_plane": (_along_and_across(source_normals, 0.01, 1.0), _along_and_across(pair.normals, 0.01, 1.0)),
+    }
+    return pair.source, pair.target, *metric[distance]
+
+
+def align(distance: str, pair: MatchedPair, **settings: Any) -> Alignment:
+    """The public function of that name on a pair, with its weights."""
+    return getattr(p2plane, distance)(*arrays(distance, pair), pair.weights, **settings)
+
+
+def _along_and_across(normals: Tensor, along: float, across: float) -> Tensor:
+    """(..., 3, 3) matrices with one eigenvalue along the normal and another across it."""
+    outer = normals[..., :, None] * normals[..., None, :]
+    return along * outer + across * (torch.eye(3, dtype=normals.dtype) - outer)

@@ -41,10 +41,12 @@ class Problem:
         problem = self.without_absent()
         residuals, metric = problem._residuals(T), problem.metric(T[:, :, :3], *problem.tensors)
         if metric is not None and metric.ndim == 3:
-            return (residuals * metric).sum(-1)
-        squared = squared_lengths(residuals, metric)
-        positive = squared > 0  # the root has no slope at zero
-        return torch.where(positive, torch.where(positive, squared, 1.0).sqrt(), 0.0)
+            distances = (residuals * metric).sum(-1)
+        else:
+            squared = squared_lengths(residuals, metric)
+            positive = squared > 0  # the root has no slope at zero
+            distances = torch.where(positive, torch.where(positive, squared, 1.0).sqrt(), 0.0)
+        return distances if self.pairs.mask is None else distances.masked_fill(~self.pairs.mask, 0.0)
 
     def energy(self, T: Tensor, R_of_metric: Tensor | None = None) -> Tensor:
         """(B,) energies at (B, 3, 4) poses, the metric taken at their rotations or at others."""
@@ -64,17 +66,21 @@ class Problem:
         return replace(problem.pairs, metric=metric, weights=weights * self.kernel.weight(squared, weights > 0))
 
     def without_absent(self) -> Problem:
-        """The same problem with zeros for absent points, and for their covariances identities: no NaN gets out."""
+        """The same problem with absent points at the origin, their normals along z, their matrices the identity.
+
+        What stood there may be NaN, and must reach no derivative.
+        """
         pairs = self.pairs
         if pairs.mask is None:
             return self
         absent = ~pairs.mask[..., None]
         source, target = pairs.source.masked_fill(absent, 0.0), pairs.target.masked_fill(absent, 0.0)
         weights = None if pairs.weights is None else pairs.weights.masked_fill(absent[..., 0], 0.0)
+        identity = torch.eye(3, dtype=torch.float64, device=source.device)
         tensors = tuple(
-            torch.where(absent[..., None], torch.eye(3, dtype=tensor.dtype, device=tensor.device), tensor)
+            torch.where(absent[..., None], identity.to(tensor.dtype), tensor)
             if tensor.ndim == 4
-            else tensor.masked_fill(absent, 0.0)
+            else torch.where(absent, identity[2].to(tensor.dtype), tensor)
             for tensor in self.tensors
         )
         return replace(self, pairs=replace(pairs, source=source, target=target, weights=weights), tensors=tensors)
