@@ -112,7 +112,19 @@ class CompilablePose(torch.autograd.Function):
 class OptimalPose(CompilablePose):
     """The same with forward-mode derivatives and a rule for vmap, neither of which torch.compile can trace."""
 
-    generate_vmap_rule = True
+    @staticmethod
+    def vmap(info: Any, in_dims: tuple, *arguments: Any) -> tuple:  # type: ignore[override]
+        """One more batch dimension is but a larger batch."""
+
+        def merged(argument: Any, dim: int | None) -> Any:
+            if not isinstance(argument, Tensor):
+                return argument
+            if dim is None:
+                return argument.expand(info.batch_size, *argument.shape).flatten(0, 1)
+            return argument.movedim(dim, 0).flatten(0, 1)
+
+        outputs = OptimalPose.apply(*map(merged, arguments, in_dims))
+        return tuple(output.unflatten(0, (info.batch_size, -1)) for output in outputs), (0,) * len(outputs)
 
     @staticmethod
     def jvp(ctx: Any, *tangents: Any) -> tuple:  # type: ignore[override]

@@ -56,14 +56,17 @@ class Problem:
         weights = problem.weights()
         return (weights * (squared if self.kernel is None else self.kernel.cost(squared, weights > 0))).sum(-1)
 
-    def linearized(self, T: Tensor) -> Pairs:
-        """The pairs with the metric and the weights that they have at (B, 3, 4) poses: a fixed quadratic distance."""
+    def linearized(self, T: Tensor, width: Tensor | None = None) -> Pairs:
+        """The pairs with the metric and the weights that they have at (B, 3, 4) poses: a fixed quadratic distance.
+
+        The kernel is at least as wide as `width` (B, 1).
+        """
         if self.kernel is None:
             return replace(self.pairs, metric=self.metric(T[:, :, :3], *self.tensors))
         problem = self.without_absent()
         metric, weights = problem.metric(T[:, :, :3], *problem.tensors), problem.weights()
         squared = squared_lengths(problem._residuals(T), metric)
-        return replace(problem.pairs, metric=metric, weights=weights * self.kernel.weight(squared, weights > 0))
+        return replace(problem.pairs, metric=metric, weights=weights * self.kernel.weight(squared, weights > 0, width))
 
     def without_absent(self) -> Problem:
         """The same problem with absent points at the origin, their normals along z, their matrices the identity.

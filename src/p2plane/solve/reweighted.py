@@ -11,16 +11,15 @@ from typing import NamedTuple
 
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
 
 from p2plane.solve import minimize as search
 from p2plane.solve.general import Field, ImplicitRoot, slope_of, tangent_jacobian
-from p2plane.solve.implicit import Settings, chart_for
+from p2plane.solve.implicit import Settings, chart_for, optimal_pose
 from p2plane.solve.inputs import holds
 from p2plane.solve.problem import Problem
-from p2plane.solve.procrustes import closed_form
 from p2plane.solve.quadratic import Frame, Quadratic, summarize
 from p2plane.solve.robust import Kernel
-from p2plane.solve.starts import projected
 from p2plane.solve.tangent import Chart, derivatives, eigenspace_above, rank, restricted
 
 ROUNDS = 50
@@ -47,10 +46,13 @@ def solve(problem: Problem, T_initial: Tensor, form: str, settings: Settings) ->
         settings: limits of the search.
     """
     with torch.no_grad():
-        frame = summarize(replace(problem.pairs, metric=problem.rough)).frame
+        rough = replace(problem.pairs, metric=problem.rough)
+        frame = summarize(rough).frame
+        T_rough, _, _ = optimal_pose(rough, T_initial, settings)
     local = _Local(_centered(problem, frame), frame, chart_for(settings, frame), form)
     with torch.no_grad():
-        T = _start(local, frame.to_local(T_initial), settings)
+        T, T_rough = frame.to_local(T_initial), frame.to_local(T_rough)
+        T = torch.where((_energy(local, T_rough) < _energy(local, T))[:, None, None], T_rough, T)
         T, rounds = _reweight(local, T, settings)
         T, converged, steps, projector = _polish(local, T, settings)
         unit = local.quadratic_at(T).unit().flatten()
@@ -90,18 +92,11 @@ class _Local(NamedTuple):
 
         return held
 
-    def widened(self, width: float) -> _Local:
-        """The same problem with a kernel at least so wide."""
-        kernel = self.problem.kernel
-        if width == 0.0 or not isinstance(kernel, Kernel):
-            return self
-        return self._replace(problem=replace(self.problem, kernel=kernel.widened(width)))
-
-    def quadratic_at(self, T: Tensor) -> Quadratic:
-        """The quadratic that is left when metric and weights stay as they are at T."""
+    def quadratic_at(self, T: Tensor, width: Tensor | None = None) -> Quadratic:
+        """The quadratic that is left when metric and weights stay as they are at T, under a kernel at least so wide."""
         origin = torch.zeros_like(self.frame.source_center)
         frame = Frame(origin, origin, self.frame.scale)  # the clouds are centred already
-        return summarize(self.problem.linearized(self.frame.unscaled(T)), frame)
+        return summarize(self.problem.linearized(self.frame.unscaled(T), width), frame)
 
 
 def _centered(problem: Problem, frame: Frame) -> Problem:
@@ -113,28 +108,18 @@ def _centered(problem: Problem, frame: Frame) -> Problem:
     return replace(problem, pairs=replace(pairs, source=source, target=target), tensors=tensors).without_absent()
 
 
-def _start(local: _Local, T_initial: Tensor, settings: Settings) -> Tensor:
-    """The caller's pose, or the minimum of the problem's rough quadratic distance, whichever has the lower energy."""
-    rough = replace(local.problem.pairs, metric=local.problem.rough)
-    origin = torch.zeros_like(local.frame.source_center)
-    quadratic = summarize(rough, Frame(origin, origin, local.frame.scale))
-    propose = closed_form if rough.metric is None else projected
-    T = search.minimize(quadratic, T_initial, local.chart, propose, settings.limits).T
-    return torch.where((_energy(local, T) < _energy(local, T_initial))[:, None, None], T, T_initial)
-
-
 def _reweight(local: _Local, T_start: Tensor, settings: Settings) -> tuple[Tensor, Tensor]:
     """(B, 3, 4) where rounds of looking again lead, and their number (B,); the start, where they made it worse.
 
     A kernel that gives outliers little weight can also give the start little to go by. So the rounds are made twice,
     the second time with the kernel wide at first and narrowed from round to round, and the lower energy counts.
     """
-    T, rounds = _rounds(local, T_start, settings, widths=[0.0] * ROUNDS)
+    T, rounds = _rounds(local, T_start, settings, widths=[])
     candidates = [T_start, T]
     if isinstance(local.problem.kernel, Kernel):
-        largest = float(local.problem.distances(local.frame.unscaled(T_start)).abs().amax()) if T.numel() else 0.0
-        widths = [largest / 2**k for k in range(WIDTHS)] + [0.0] * ROUNDS
-        T, more = _rounds(local, T_start, settings, widths)
+        distances = local.problem.distances(local.frame.unscaled(T_start)).abs()
+        largest = pad(distances, (0, 1)).amax(-1, keepdim=True)  # (B, 1), zero where there is no point
+        T, more = _rounds(local, T_start, settings, widths=[largest / 2**k for k in range(WIDTHS)])
         candidates, rounds = [*candidates, T], torch.maximum(rounds, more)
     if local.form != "full":
         return candidates[-1], rounds
@@ -144,15 +129,14 @@ def _reweight(local: _Local, T_start: Tensor, settings: Settings) -> tuple[Tenso
     return best, rounds
 
 
-def _rounds(local: _Local, T: Tensor, settings: Settings, widths: list[float]) -> tuple[Tensor, Tensor]:
-    """Rounds with a kernel at least so wide, until one moves little; and their number (B,)."""
+def _rounds(local: _Local, T: Tensor, settings: Settings, widths: list[Tensor]) -> tuple[Tensor, Tensor]:
+    """Rounds under kernels at least so wide, then until one moves little; and their number (B,)."""
     rounds = torch.zeros(len(T), dtype=torch.int64, device=T.device)
-    for width in widths:
-        quadratic = local.widened(width).quadratic_at(T)
-        T_next = search.newton(quadratic, T, local.chart, settings.limits, careful=True).T
+    for width in [*widths, *[None] * ROUNDS]:
+        T_next = search.newton(local.quadratic_at(T, width), T, local.chart, settings.limits, careful=True).T
         moved = (T_next - T).abs().amax((1, 2)) > CLOSE_ENOUGH
         T, rounds = T_next, rounds + moved
-        if width == 0.0 and holds(~moved.any()):
+        if width is None and holds(~moved.any()):
             break
     return T, rounds
 

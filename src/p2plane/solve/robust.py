@@ -7,7 +7,7 @@ square, so that minimising ``sum_i w_i rho'(s_i) s_i`` again and again never rai
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -31,13 +31,10 @@ class Kernel:
         """(B, N) rho of squared distances (B, N); `present` (B, N) tells which pairs there are. Gradient: squared."""
         return self.scale**2 * self._unit_cost(squared / self.scale**2)
 
-    def weight(self, squared: Tensor, present: Tensor) -> Tensor:
-        """(B, N) rho', between 0 and 1."""
-        return self._unit_weight(squared / self.scale**2)
-
-    def widened(self, scale: float) -> Kernel:
-        """The same kernel with a larger scale, if it is larger."""
-        return replace(self, scale=max(self.scale, scale))
+    def weight(self, squared: Tensor, present: Tensor, width: Tensor | None = None) -> Tensor:
+        """(B, N) rho', between 0 and 1; with a scale of at least the width (B, 1), if there is one."""
+        scale = self.scale if width is None else width.clamp_min(self.scale)
+        return self._unit_weight(squared / scale**2)
 
     def _unit_cost(self, s: Tensor) -> Tensor:
         raise NotImplementedError
@@ -104,7 +101,7 @@ class Trimmed:
         """(B, N) the square of a kept pair, zero for others. Gradient: squared, at a fixed choice of pairs."""
         return squared * self.weight(squared, present)
 
-    def weight(self, squared: Tensor, present: Tensor) -> Tensor:
+    def weight(self, squared: Tensor, present: Tensor, width: Tensor | None = None) -> Tensor:
         """(B, N) one for kept pairs, zero for others."""
         # gradient stops here: which pairs are kept is a choice
         ranked = squared.detach().masked_fill(~present, torch.inf)

@@ -29,8 +29,14 @@ def best_start(quadratic: Quadratic, T_initial: Tensor, chart: Chart, start: Sta
     T_start = bring_back_held(T_start, T_initial, chart)
     if holds(is_sure.all()):
         return T_start, is_sure
-    better = quadratic.value_and_gradient(T_start)[0] < quadratic.value_and_gradient(T_initial)[0]
-    return torch.where(better[:, None, None], T_start, T_initial), is_sure
+    candidates = [T_initial, T_start]
+    if holds(is_sure.all()) is None:  # nobody will see that it is not sure, and search from the rotations too
+        candidates += rotation_starts(quadratic, T_initial, chart)
+    best, value = candidates[0], quadratic.value_and_gradient(candidates[0])[0]
+    for T in candidates[1:]:
+        other = quadratic.value_and_gradient(T)[0]
+        best, value = torch.where((other < value)[:, None, None], T, best), torch.minimum(other, value)
+    return best, is_sure
 
 
 def projected(quadratic: Quadratic, T_initial: Tensor) -> tuple[Tensor, Tensor]:
