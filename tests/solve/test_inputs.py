@@ -260,7 +260,7 @@ def test_absurd_coordinates_give_a_finite_pose_or_a_clear_error(distance, size):
 
 
 @pytest.mark.parametrize("distance", DISTANCES)
-@pytest.mark.parametrize("size", [1e-30, 1e12, 1e30])
+@pytest.mark.parametrize("size", [1e-30, 1e30])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_very_small_and_very_large_coordinates_give_the_pose(distance, size, dtype):
     scaled = PAIR._replace(source=size * PAIR.source, target=size * PAIR.target)
@@ -273,7 +273,7 @@ def test_very_small_and_very_large_coordinates_give_the_pose(distance, size, dty
 
 
 @pytest.mark.parametrize("distance", DISTANCES)
-@pytest.mark.parametrize("size", [1e-300, 1e-30, 1e30, 1e300])
+@pytest.mark.parametrize("size", [1e-300, 1e300])
 def test_very_small_and_very_large_weights_give_the_pose(distance, size):
     found = align(distance, PAIR._replace(weights=size * PAIR.weights))
     assert_close(found.T_target_source, align(distance, PAIR).T_target_source, rtol=0, atol=1e-9)

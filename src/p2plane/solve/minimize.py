@@ -91,15 +91,18 @@ def newton(quadratic: Quadratic, T: Tensor, chart: Chart, limits: Limits, carefu
         value_trial, gradient_trial = quadratic.value_and_gradient(T_trial)
 
         short = torch.linalg.vector_norm(step, dim=-1) <= limits.tolerance
-        history.append(short)
         accepted = short | (value_trial <= value + slack)
+        if damping is not None:
+            short = short & (damping == 0)  # a damped step is short anywhere
+        history.append(short)
         if holds(accepted.all()):
             T, value, gradient = T_trial, value_trial, gradient_trial
         else:
             T = torch.where(accepted[:, None, None], T_trial, T)
             value = torch.where(accepted, value_trial, value)
             gradient = torch.where(accepted[:, None, None], gradient_trial, gradient)
-            damping = next_damping(torch.zeros_like(value) if damping is None else damping, accepted)
+            damping = torch.zeros_like(value) if damping is None else damping
+        damping = None if damping is None else next_damping(damping, accepted)
         if holds(short.all()):
             break
     determined = torch.full_like(short, len(chart.free), dtype=torch.int64) if projector is None else rank(projector)

@@ -162,6 +162,7 @@ def _polish(local: _Local, T: Tensor, settings: Settings) -> tuple[Tensor, Tenso
         T_trial = local.chart.retract(T, step)
         short = torch.linalg.vector_norm(step, dim=-1) <= limits.tolerance
         accepted = short | (_merit(local, field, T_trial) <= _merit(local, field, T))
+        short = short & (damping == 0)  # a damped step is short anywhere
         T = torch.where(accepted[:, None, None], T_trial, T)
         damping = search.next_damping(damping, accepted)
         converged = short & convex & (rank(projector) > 0)
