@@ -32,7 +32,7 @@ class MatchedPair(NamedTuple):
 def surface(
     *batch: int, points: int = 64, generator: torch.Generator, dtype: torch.dtype = torch.float64
 ) -> tuple[Tensor, Tensor]:
-    """Points and exact normals (*batch, N, 3) of random bumpy ellipsoids: nothing about them is undetermined."""
+    """Points and exact normals (*batch, N, 3) of random ellipsoids; nearly round ones hardly determine a rotation."""
     directions = torch.randn(*batch, points, 3, generator=generator, dtype=dtype)
     directions = directions / directions.norm(dim=-1, keepdim=True)
     axes = 0.5 + torch.rand(*batch, 1, 3, generator=generator, dtype=dtype)

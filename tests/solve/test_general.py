@@ -153,7 +153,6 @@ def metric_at(distance: str, T: Tensor, source_side: Tensor, target_side: Tensor
     turned = (R @ source_side[..., None]).squeeze(-1)
     normals = turned + torch.sign((turned * target_side).sum(-1, keepdim=True)) * target_side
     normals = normals / normals.norm(dim=-1, keepdim=True)
-    normals = normals / normals.norm(dim=-1, keepdim=True)
     return normals[..., :, None] * normals[..., None, :]
 
 

@@ -71,7 +71,10 @@ def _search(
     if holds(is_sure.all()) is False:
         for T_other in rotation_starts(quadratic, T_initial, chart):
             other = newton(quadratic, T_other, chart, limits, careful)
-            best = _choose(~is_sure & (other.value < best.value - 1e-12 * (1 + best.value)), other, best)
+            margin = 1e-12 * (1 + best.value)
+            lower = other.value < best.value - margin
+            finished = (other.value <= best.value + margin) & other.converged & ~best.converged
+            best = _choose(~is_sure & (lower | finished), other, best)
     return best
 
 
