@@ -54,7 +54,7 @@ def newton(energy, T: Tensor, *theta: Tensor) -> Tensor:
     """A user's own solver for one pair: Newton's method on the six tangent coordinates."""
     theta = tuple(tensor.detach() for tensor in theta)
     zero = torch.zeros(6, dtype=torch.float64)
-    for _ in range(15):
+    for _ in range(8):
 
         def along(xi: Tensor, T: Tensor = T) -> Tensor:
             return energy(se3.exp(xi) @ T, *theta)
