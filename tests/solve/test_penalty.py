@@ -128,3 +128,14 @@ def test_the_penalty_of_a_cloud_that_leaves_directions_open_stays_finite():
     plane = pair._replace(normals=torch.tensor([0.0, 0.0, 1.0], dtype=torch.float64).expand(64, 3))
     papers = gradients(plane, "penalty", initial=pair.T_target_source)
     assert all(value.isfinite().all() for value in papers.values())
+
+
+@pytest.mark.filterwarnings("ignore:.*torch.jit.script.*:DeprecationWarning")
+def test_forward_mode_does_not_pass_the_exact_derivative_for_the_penalty():
+    pair = matched_pair(points=24, noise=0.05, seed=3)
+
+    def pose(target: Tensor) -> Tensor:
+        return point_to_plane(pair.source, target, pair.normals, gradient="penalty").T_target_source
+
+    with pytest.raises(NotImplementedError, match="gradient='exact', got 'penalty'"):
+        torch.func.jvp(pose, (pair.target,), (torch.ones_like(pair.target),))

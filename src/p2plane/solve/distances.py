@@ -71,7 +71,8 @@ def point_to_plane(
     Returns:
         An `Alignment` for the batch.
 
-    Gradient: source, target, normals, weights; also of second order, and in forward mode.
+    Gradient: source, target, normals, weights; also of second order. With gradient="exact" and no kernel, in forward
+    mode too.
     """
     pairs, tensors = pairs_from(source, target, weights, mask, normals=(normals, 1))
     problem = Problem(pairs, fixed_metric, (tensors["normals"],), robust)

@@ -128,6 +128,8 @@ class OptimalPose(CompilablePose):
 
     @staticmethod
     def jvp(ctx: Any, *tangents: Any) -> tuple:  # type: ignore[override]
+        if ctx.settings.gradient != "exact":
+            raise NotImplementedError(f"forward mode must go with gradient='exact', got {ctx.settings.gradient!r}")
         pairs, T, quadratic, determined = _saved(ctx)
         frame = quadratic.frame
         channels, rates = centered(as_channels(pairs), frame), tangent_channels(tangents[:4], pairs)
