@@ -145,15 +145,13 @@ class Alignment:
     def _mean_information(self, chart: Chart) -> Tensor:
         """(B, F, F) mean ``J H J^T`` in local units along a chart."""
         quadratic, T = self._linearized
-        return derivatives(quadratic, chart, T, quadratic.value_and_gradient(T)[1]).gauss_newton
+        return derivatives(quadratic, chart, T).gauss_newton
 
     def _to_callers_coordinates(self, chart: Chart) -> Tensor:
         """(B, 6, 6) from steps (a, b) of a chart, in local units, to (omega, v) about the caller's target origin."""
         quadratic, T = self._linearized
         frame = quadratic.frame
-        lever = chart.lever(T)
-        arm = lever[:, :, 3:] if lever.shape[-1] == 4 else torch.zeros_like(T[:, :, 3:])
-        pivot = frame.target_center + frame.scale * (T[:, :, 3:] - arm)
+        pivot = frame.target_center + frame.scale * (T[:, :, 3:] - chart.arm(T))
         # a x (p - pivot) + scale b = a x p + v, so v = pivot x a + scale b.
         matrix = torch.eye(6, dtype=T.dtype, device=T.device).repeat(len(T), 1, 1)
         matrix[:, 3:, :3] = so3.hat(pivot[:, :, 0])

@@ -54,6 +54,11 @@ def chart_for(settings: Settings, frame: Frame) -> Chart:
     return Chart(source_pivot=-frame.source_center / frame.scale, free=settings.free)
 
 
+def adjoint_chart(settings: Settings, frame: Frame) -> Chart:
+    """The chart of the adjoint system: any will do that spans what is free, and this one mixes least."""
+    return Chart() if len(settings.free) == 6 else chart_for(settings, frame)
+
+
 def optimal_pose(pairs: Pairs, T_initial: Tensor, settings: Settings) -> tuple[Tensor, Tensor, Tensor]:
     """The pose (B, 3, 4) that minimises the energy of the pairs, in float64, and (B,) converged, (B,) iterations.
 
@@ -68,7 +73,8 @@ def optimal_pose(pairs: Pairs, T_initial: Tensor, settings: Settings) -> tuple[T
 class CompilablePose(torch.autograd.Function):
     """(x, y, metric, w) -> T, with the gradient of the implicit function theorem.
 
-    Saved for backward beyond the inputs: the pose, the 13 x 13 summary, and the frame, 1.5 KB a pair.
+    Saved for backward beyond the inputs: the pose, the frame, and the two small matrices of the adjoint system, less
+    than 1 KB a pair.
     """
 
     @staticmethod
@@ -85,16 +91,22 @@ class CompilablePose(torch.autograd.Function):
         frame = quadratic.frame
         chart = chart_for(settings, frame)
         end = _search(quadratic, frame.to_local(T_initial), chart, settings, closed=metric is None)
-        T = frame.to_caller(end.T)
-        return T, end.converged, end.iterations, end.determined, quadratic.matrix, quadratic.total, *frame
+        if settings.gradient == "penalty":
+            system: tuple[Tensor, ...] = (quadratic.matrix,)
+        elif chart.has_arm and len(chart.free) == 6:
+            at_end = derivatives(quadratic, adjoint_chart(settings, frame), end.T)
+            system = at_end.hessian, at_end.gauss_newton
+        else:
+            system = end.hessian, end.gauss_newton
+        return frame.to_caller(end.T), end.converged, end.iterations, end.determined, quadratic.total, *frame, *system
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple, output: tuple) -> None:
         *points, mask, _, settings = inputs
-        T, _, _, *summary = output
+        T, _, _, *rest = output
         ctx.mark_non_differentiable(*output[1:])
-        ctx.save_for_backward(*points, mask, T, *summary)
-        ctx.save_for_forward(*points, mask, T, *summary)
+        ctx.save_for_backward(*points, mask, T, *rest)
+        ctx.save_for_forward(*points, mask, T, *rest)
         ctx.set_materialize_grads(False)
         ctx.settings = settings
 
@@ -102,11 +114,11 @@ class CompilablePose(torch.autograd.Function):
     def backward(ctx: Any, G: Tensor | None, *_: Any) -> tuple:  # type: ignore[override]
         if G is None:
             return (None,) * 7
-        pairs, T, quadratic, determined = _saved(ctx)
-        frame = quadratic.frame
-        V = frame.unscaled(_adjoint(quadratic, T, G, determined, ctx.settings)) / quadratic.unit()
-        gradients = pull_back(centered(as_channels(pairs), frame), frame.unscaled(T), V)
-        return *in_the_callers_layout(gradients, pairs), None, None, None
+        end = _End.saved(ctx)
+        frame = end.frame
+        V = frame.unscaled(_adjoint(end, G)) / end.unit
+        gradients = pull_back(centered(as_channels(end.pairs), frame), frame.unscaled(end.T), V)
+        return *in_the_callers_layout(gradients, end.pairs), None, None, None
 
 
 class OptimalPose(CompilablePose):
@@ -130,13 +142,13 @@ class OptimalPose(CompilablePose):
     def jvp(ctx: Any, *tangents: Any) -> tuple:  # type: ignore[override]
         if ctx.settings.gradient != "exact":
             raise NotImplementedError(f"forward mode must go with gradient='exact', got {ctx.settings.gradient!r}")
-        pairs, T, quadratic, determined = _saved(ctx)
-        frame = quadratic.frame
-        channels, rates = centered(as_channels(pairs), frame), tangent_channels(tangents[:4], pairs)
-        rate = frame.unscaled(push_forward(channels, frame.unscaled(T), rates)) / quadratic.unit()
-        velocity = frame.unscaled(-_AdjointSystem.at(quadratic, T, determined, ctx.settings).solve(rate))
+        end = _End.saved(ctx)
+        frame = end.frame
+        channels, rates = centered(as_channels(end.pairs), frame), tangent_channels(tangents[:4], end.pairs)
+        rate = frame.unscaled(push_forward(channels, frame.unscaled(end.T), rates)) / end.unit
+        velocity = frame.unscaled(end.solve(rate).neg())
         t = velocity[:, :, 3:] - velocity[:, :, :3] @ frame.source_center
-        return torch.cat([velocity[:, :, :3], t], dim=-1), *(None,) * 8
+        return torch.cat([velocity[:, :, :3], t], dim=-1), *(None,) * 9
 
 
 # torch.autograd.Function.apply asks for this at every call; finding it anew takes longer than a Newton step.
@@ -149,36 +161,48 @@ def _search(quadratic: Quadratic, T_initial: Tensor, chart: Chart, settings: Set
     return search.minimize(quadratic, T_initial, chart, closed_form if closed else projected, settings.limits)
 
 
-def _saved(ctx: Any) -> tuple[Pairs, Tensor, Quadratic, Tensor]:
-    """The pairs, the local pose, the summary (afresh where second derivatives are wanted), the number determined."""
-    source, target, metric, weights, mask, T, determined, matrix, total, *frame = ctx.saved_tensors
-    pairs = Pairs(source, target, metric, weights, mask, source.shape[:1])
-    frame = Frame(*frame)
-    quadratic = summarize(pairs, frame) if torch.is_grad_enabled() else Quadratic(matrix, total, frame)
-    return pairs, frame.to_local(T), quadratic, determined
-
-
 @dataclass(frozen=True)
-class _AdjointSystem:
-    """``J^T A^-1 J`` at a pose: symmetric, so that it serves the backward and the forward derivative."""
+class _End:
+    """The minimum as backward finds it."""
 
-    jacobian: Tensor  # (B, F, 12)
-    inverse: Tensor  # (B, F, F), zero along what is not determined
+    pairs: Pairs
+    T: Tensor  # (B, 3, 4) local pose
+    determined: Tensor  # (B,) number of determined directions
+    total: Tensor  # (B, 1, 1)
+    frame: Frame
+    system: tuple[Tensor, ...]  # the Hessian and J H J^T, each (B, F, F); the (B, 13, 13) summary for the penalty
+    settings: Settings
 
     @staticmethod
-    def at(quadratic: Quadratic, T: Tensor, determined: Tensor, settings: Settings) -> _AdjointSystem:
-        threshold = settings.limits.undetermined_below
-        chart = Chart() if len(settings.free) == 6 else chart_for(settings, quadratic.frame)
-        _, gradient = quadratic.value_and_gradient(T)
-        jacobian, _, gauss_newton, hessian = derivatives(quadratic, chart, T, gradient)
-        all_determined = holds((determined == len(settings.free)).all())
-        projector = None if all_determined else eigenspace_above(threshold, gauss_newton)
-        return _AdjointSystem(jacobian, bounded_inverse(hessian, projector, threshold))
+    def saved(ctx: Any) -> _End:
+        """What forward kept; its system afresh, as a function of the pairs, where second derivatives are wanted."""
+        source, target, metric, weights, mask, T, determined, total, *rest = ctx.saved_tensors
+        pairs = Pairs(source, target, metric, weights, mask, source.shape[:1])
+        frame, system = Frame(*rest[:3]), tuple(rest[3:])
+        T = frame.to_local(T)
+        if torch.is_grad_enabled():
+            quadratic = summarize(pairs, frame)
+            at_end = derivatives(quadratic, adjoint_chart(ctx.settings, frame), T)
+            total, system = quadratic.total, (at_end.hessian, at_end.gauss_newton)
+            if ctx.settings.gradient == "penalty":
+                system = (quadratic.matrix,)
+        return _End(pairs, T, determined, total, frame, system, ctx.settings)
+
+    @property
+    def unit(self) -> Tensor:
+        """(B, 1, 1) what one unit of the mean, local energy is in the caller's units."""
+        return self.total * self.frame.scale.square()
 
     def solve(self, G: Tensor) -> Tensor:
-        """(B, 3, 4) ``J^T A^-1 J vec(G)``."""
-        along = torch.bmm(self.inverse, torch.bmm(self.jacobian, G.reshape(-1, 12, 1)))
-        return torch.bmm(self.jacobian.mT, along).view(-1, 3, 4)
+        """(B, 3, 4) ``J^T A^-1 J vec(G)``: symmetric, so that it serves the backward and the forward derivative."""
+        hessian, gauss_newton = self.system
+        threshold = self.settings.limits.undetermined_below
+        jacobian = adjoint_chart(self.settings, self.frame).jacobian(self.T)
+        all_determined = holds((self.determined == len(self.settings.free)).all())
+        projector = None if all_determined else eigenspace_above(threshold, gauss_newton)
+        inverse = bounded_inverse(hessian, projector, threshold)
+        along = torch.bmm(inverse, torch.bmm(jacobian, G.reshape(-1, 12, 1)))
+        return torch.bmm(jacobian.mT, along).view(-1, 3, 4)
 
 
 def bounded_inverse(hessian: Tensor, projector: Tensor | None, undetermined_below: float) -> Tensor:
@@ -197,11 +221,10 @@ def bounded_inverse(hessian: Tensor, projector: Tensor | None, undetermined_belo
     return kept.mT @ torch.linalg.solve(restricted(matrix, bends_upwards), kept)
 
 
-def _adjoint(quadratic: Quadratic, T: Tensor, G: Tensor, determined: Tensor, settings: Settings) -> Tensor:
+def _adjoint(end: _End, G: Tensor) -> Tensor:
     """(B, 3, 4) adjoint direction of the local pose, for an upstream gradient by the caller's."""
-    if settings.gradient == "penalty":
-        return penalty_adjoint(quadratic, T, G)
+    if end.settings.gradient == "penalty":
+        return penalty_adjoint(Quadratic(end.system[0], end.total, end.frame), end.T, G)
     # The caller's t is scale t' + target_center - R source_center.
-    by_rotation = torch.addcmul(G[:, :, :3], G[:, :, 3:], quadratic.frame.source_center.mT, value=-1)
-    G_local = quadratic.frame.unscaled(torch.cat([by_rotation, G[:, :, 3:]], dim=-1))
-    return _AdjointSystem.at(quadratic, T, determined, settings).solve(G_local)
+    by_rotation = torch.addcmul(G[:, :, :3], G[:, :, 3:], end.frame.source_center.mT, value=-1)
+    return end.solve(end.frame.unscaled(torch.cat([by_rotation, G[:, :, 3:]], dim=-1)))

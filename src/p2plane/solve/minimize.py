@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -11,9 +12,10 @@ from torch import Tensor
 from p2plane.solve.inputs import holds
 from p2plane.solve.quadratic import Quadratic
 from p2plane.solve.starts import Start, best_start, rotation_starts
-from p2plane.solve.tangent import Chart, derivatives, determined_projector, rank, restricted
+from p2plane.solve.tangent import Chart, Derivatives, derivatives, determined_projector, rank, restricted
 
 FIRST_DAMPING = 1e-4  # of the mean, local Hessian: its eigenvalues are about one, or small where little is determined
+STANDS_STILL = 1e-15  # a step that no longer shows in float64
 
 
 @dataclass(frozen=True)
@@ -30,10 +32,11 @@ class Minimum(NamedTuple):
 
     T: Tensor  # (B, 3, 4) local pose
     value: Tensor  # (B,) mean energy in local units
-    converged: Tensor  # (B,) bool: the last step was short, and from a place where the energy bends upwards
+    converged: Tensor  # (B,) bool: the next step would be short, and the energy bends upwards
     iterations: Tensor  # (B,) number of steps
     determined: Tensor  # (B,) number of directions that the data determines, where the search was careful
-    gauss_newton: Tensor  # (B, F, F) J H J^T where the last step started
+    gauss_newton: Tensor  # (B, F, F) J H J^T
+    hessian: Tensor  # (B, F, F) half the Hessian
 
 
 def minimize(quadratic: Quadratic, T_initial: Tensor, chart: Chart, start: Start, limits: Limits) -> Minimum:
@@ -60,7 +63,7 @@ def minimize(quadratic: Quadratic, T_initial: Tensor, chart: Chart, start: Start
 def _search(
     quadratic: Quadratic,
     T_initial: Tensor,
-    start_and_sure: tuple[Tensor, Tensor],
+    start_and_sure: tuple[Tensor, Tensor | None],
     chart: Chart,
     limits: Limits,
     careful: bool,
@@ -68,7 +71,7 @@ def _search(
     """The minimum that the start leads to; where that is not sure to be the lowest, the lowest of several."""
     T_start, is_sure = start_and_sure
     best = newton(quadratic, T_start, chart, limits, careful)
-    if holds(is_sure.all()) is False:
+    if is_sure is not None and holds(is_sure.all()) is False:
         for T_other in rotation_starts(quadratic, T_initial, chart):
             other = newton(quadratic, T_other, chart, limits, careful)
             margin = 1e-12 * (1 + best.value)
@@ -83,70 +86,84 @@ def newton(quadratic: Quadratic, T: Tensor, chart: Chart, limits: Limits, carefu
 
     With `careful`, every step stays in the directions that the data determines where it starts.
     """
-    value, gradient = quadratic.value_and_gradient(T)
-    slack = 1e-14 * quadratic.matrix[:, 12, 12]  # rounding of the energy's terms
+    slack = 1e-14 * (1 + quadratic.matrix[:, 12, 12])  # rounding of the energy's terms
     damping, history = None, []
+    here = derivatives(quadratic, chart, T)
     for _ in range(limits.max_iterations):
-        _, slope, gauss_newton, hessian = derivatives(quadratic, chart, T, gradient)
-        projector = determined_projector(gauss_newton, limits.undetermined_below) if careful else None
-        step, convex = _newton_step(slope, gauss_newton, hessian, projector, damping)
-        T_trial = chart.retract(T, step)
-        value_trial, gradient_trial = quadratic.value_and_gradient(T_trial)
-
-        short = torch.linalg.vector_norm(step, dim=-1) <= limits.tolerance
-        accepted = short | (value_trial <= value + slack)
+        projector = determined_projector(here.gauss_newton, limits.undetermined_below) if careful else None
+        factor = _factor(here, projector, damping)
+        T_trial = chart.retract(T, -_solve(factor, here.slope, projector).squeeze(-1))
+        there = derivatives(quadratic, chart, T_trial)
+        gain = torch.linalg.vecdot(there.slope, _solve(factor, there.slope, projector), dim=1)[:, 0]  # of a next step
+        accepted = there.value <= here.value + slack
+        # The gain is the next step's squared length in the metric of the energy, where rounding is alike all around.
+        short = accepted & (gain <= (limits.tolerance / 1000) ** 2)
         if damping is not None:
             short = short & (damping == 0)  # a damped step is short anywhere
         history.append(short)
         if holds(accepted.all()):
-            T, value, gradient = T_trial, value_trial, gradient_trial
+            T, here = T_trial, there
         else:
             T = torch.where(accepted[:, None, None], T_trial, T)
-            value = torch.where(accepted, value_trial, value)
-            gradient = torch.where(accepted[:, None, None], gradient_trial, gradient)
-            damping = torch.zeros_like(value) if damping is None else damping
+            here = Derivatives(*_pick(accepted, there, here))
+            damping = torch.zeros_like(slack) if damping is None else damping
         damping = None if damping is None else next_damping(damping, accepted)
         if holds(short.all()):
             break
-    determined = torch.full_like(short, len(chart.free), dtype=torch.int64) if projector is None else rank(projector)
     iterations = (1 + (~torch.stack(history)).sum(0)).clamp_max(len(history))
-    return Minimum(T, value, short & convex & (determined > 0), iterations, determined, gauss_newton)
+    return _end(T, here, chart, short, iterations, projector)
 
 
 def accumulate(quadratic: Quadratic, T_initial: Tensor, chart: Chart, limits: Limits, careful: bool = False) -> Minimum:
     """The paper's iterative accumulation (section 3.1): so many Gauss-Newton steps, taken as they come.
 
-    With `careful`, as in `newton`; that is how it starts again where the data turns out to leave directions open.
+    Steps that would change nothing are left out. With `careful`, as in `newton`; that is how it starts again where the
+    data turns out to leave directions open.
     """
     T = T_initial
-    value, gradient = quadratic.value_and_gradient(T)
-    for _ in range(limits.max_iterations):
-        _, slope, gauss_newton, _ = derivatives(quadratic, chart, T, gradient)
-        projector = determined_projector(gauss_newton, limits.undetermined_below) if careful else None
-        step, _ = _newton_step(slope, gauss_newton, gauss_newton, projector, None)
+    for count in range(limits.max_iterations):
+        here = derivatives(quadratic, chart, T)
+        projector = determined_projector(here.gauss_newton, limits.undetermined_below) if careful else None
+        factor = _factor(here._replace(hessian=here.gauss_newton), projector, None)
+        step = -_solve(factor, here.slope, projector).squeeze(-1)
         T = chart.retract(T, step)
-        value, gradient = quadratic.value_and_gradient(T)
-    if not careful and determined_projector(gauss_newton, limits.undetermined_below) is not None:
+        length = torch.linalg.vector_norm(step, dim=-1)
+        if holds((length < STANDS_STILL).all()):
+            break
+    if not careful and determined_projector(here.gauss_newton, limits.undetermined_below) is not None:
         return accumulate(quadratic, T_initial, chart, limits, careful=True)
-    short = torch.linalg.vector_norm(step, dim=-1) <= limits.tolerance
-    determined = torch.full_like(short, len(chart.free), dtype=torch.int64) if projector is None else rank(projector)
-    iterations = torch.full_like(determined, limits.max_iterations)
-    return Minimum(T, value, short & (determined > 0), iterations, determined, gauss_newton)
+    iterations = torch.full_like(length, count + 1, dtype=torch.int64)
+    return _end(T, derivatives(quadratic, chart, T), chart, length <= limits.tolerance, iterations, projector)
 
 
-def _newton_step(
-    slope: Tensor, gauss_newton: Tensor, hessian: Tensor, projector: Tensor | None, damping: Tensor | None
-) -> tuple[Tensor, Tensor]:
-    """(B, F) steps, and (B,) whether the Hessian was positive definite; where not, Gauss-Newton's takes its place."""
-    factor, info = torch.linalg.cholesky_ex(damped(restricted(hessian, projector), damping))
+def _end(
+    T: Tensor, end: Derivatives, chart: Chart, finished: Tensor, iterations: Tensor, projector: Tensor | None
+) -> Minimum:
+    """The minimum at T, if it is one."""
+    convex = torch.linalg.cholesky_ex(restricted(end.hessian, projector)).info == 0
+    converged = finished & convex
+    if projector is None:
+        determined = torch.full_like(iterations, len(chart.free))
+    else:
+        determined = rank(projector)
+        converged = converged & (determined > 0)
+    return Minimum(T, end.value, converged, iterations, determined, end.gauss_newton, end.hessian)
+
+
+def _factor(here: Derivatives, projector: Tensor | None, damping: Tensor | None) -> Tensor:
+    """(B, F, F) Cholesky factors of the Hessian; of the Gauss-Newton matrix where that is not positive definite."""
+    factor, info = torch.linalg.cholesky_ex(damped(restricted(here.hessian, projector), damping))
     convex = info == 0
     if holds(convex.all()) is not True:
         # The 1e-12, far below anything that counts, is for a form that bends nowhere.
-        fallback = damped(restricted(gauss_newton, projector), 1e-12 if damping is None else damping + 1e-12)
+        fallback = damped(restricted(here.gauss_newton, projector), 1e-12 if damping is None else damping + 1e-12)
         factor = torch.where(convex[:, None, None], factor, torch.linalg.cholesky_ex(fallback)[0])
-    if projector is not None:
-        slope = projector @ slope
-    return -torch.cholesky_solve(slope, factor).squeeze(-1), convex
+    return factor
+
+
+def _solve(factor: Tensor, slope: Tensor, projector: Tensor | None) -> Tensor:
+    """(B, F, 1) the step back that a factor makes of a slope (B, F, 1)."""
+    return torch.cholesky_solve(slope if projector is None else projector @ slope, factor)
 
 
 def damped(matrix: Tensor, damping: Tensor | float | None) -> Tensor:
@@ -159,8 +176,12 @@ def damped(matrix: Tensor, damping: Tensor | float | None) -> Tensor:
 
 def _choose(condition: Tensor, one: Minimum, other: Minimum) -> Minimum:
     """Pair by pair, one minimum where the condition (B,) holds, else the other."""
-    pick = (torch.where(condition.view(-1, *[1] * (a.ndim - 1)), a, b) for a, b in zip(one, other, strict=True))
-    return Minimum(*pick)
+    return Minimum(*_pick(condition, one, other))
+
+
+def _pick(condition: Tensor, one: Iterable[Tensor], other: Iterable[Tensor]) -> Iterator[Tensor]:
+    for a, b in zip(one, other, strict=True):
+        yield torch.where(condition.view(-1, *[1] * (a.ndim - 1)), a, b)
 
 
 def next_damping(damping: Tensor, accepted: Tensor) -> Tensor:

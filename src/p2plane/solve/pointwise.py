@@ -23,19 +23,20 @@ def pull_back(channels: Channels, T: Tensor, V: Tensor) -> Channels:
     adjoint = torch.baddbmm(V[:, :, 3:], V[:, :, :3], source)  # u_i
     to_metric = None
     if metric is not None and metric.ndim == 3:
-        height, lift = (metric * residual).sum(1, keepdim=True), (metric * adjoint).sum(1, keepdim=True)  # n.r, n.u
-        to_weights = -height * lift
-        height, lift = -weights * height, weights * lift
+        height = torch.linalg.vecdot(metric, residual, dim=1)[:, None]  # n.r
+        lift = torch.linalg.vecdot(metric, adjoint, dim=1)[:, None]  # n.u
+        to_weights = (height * lift).neg()
+        height, lift = weights * height, weights * lift
         to_target, force = lift * metric, height * metric
-        to_metric = torch.addcmul(height * adjoint, lift, residual, value=-1)
+        to_metric = torch.addcmul(height * adjoint, lift, residual).neg()
     else:
         pulled = apply_metric(metric, residual)
         to_weights = -(adjoint * pulled).sum(1, keepdim=True)
-        to_target, force = weights * apply_metric(metric, adjoint), -weights * pulled
+        to_target, force = weights * apply_metric(metric, adjoint), weights * pulled
         if metric is not None:
             outer = adjoint[:, :, None] * residual[:, None]
             to_metric = -weights[:, None] * (outer + outer.transpose(1, 2)) / 2
-    to_source = torch.baddbmm(torch.bmm(V[:, :, :3].mT, force), T[:, :, :3].mT, to_target, alpha=-1)
+    to_source = torch.baddbmm(torch.bmm(V[:, :, :3].mT, force), T[:, :, :3].mT, to_target, beta=-1, alpha=-1)
     return Channels(to_source, to_target, to_metric, to_weights)
 
 

@@ -136,7 +136,7 @@ def _centers(channels: Channels) -> Frame:
     weights = channels.weights.detach()
     total = weights.sum(-1, keepdim=True)  # (B, 1, 1)
     one = torch.ones_like(total)
-    share = (weights / torch.where(total > 0, total, one)).mT  # (B, N, 1)
+    share = (weights / total.clamp_min(torch.finfo(total.dtype).tiny)).mT  # (B, N, 1)
     return Frame(torch.bmm(channels.source.detach(), share), torch.bmm(channels.target.detach(), share), one)
 
 
@@ -173,7 +173,8 @@ def _channel_first(rows: Tensor, mask: Tensor | None) -> Tensor:
 def _quadratic_form(channels: Channels) -> Tensor:
     """(B, 13, 13) sum over the pairs, a block of points at a time."""
     batch, _, count = channels.source.shape
-    form = _form_of_planes if channels.metric is not None and channels.metric.ndim == 3 else _form_of_quadrics
+    is_planes = channels.metric is not None and channels.metric.ndim == 3
+    form = _form_of_planes if is_planes and not torch.is_grad_enabled() else _form_of_quadrics
     if batch * count <= POINTS_AT_ONCE:
         return form(channels)
     if count <= POINTS_AT_ONCE:
@@ -193,15 +194,17 @@ def _part(channels: Channels, where: Any) -> Channels:
 
 
 def _form_of_planes(channels: Channels) -> Tensor:
-    """A plane's distance is linear in the pose, ``n.(T x~ - y) = (n (x) x~, -n.y) . g~``: a sum of squared rows."""
+    """A plane's distance is linear in the pose, ``n.(T x~ - y) = (n (x) x~, -n.y) . g~``: a sum of squared rows.
+
+    Without a gradient, as the root of a weight has none at zero.
+    """
     source, target, normals, weights = channels
     assert normals is not None
+    normals = weights.sqrt() * normals
     points = pad(source, (0, 0, 0, 1), value=1.0)[:, None]  # (B, 1, 4, N)
     rows = (normals[:, :, None] * points).flatten(1, 2)  # (B, 12, N)
-    weighted = ((weights * normals)[:, :, None] * points).flatten(1, 2)
-    offset = -(normals * target).sum(1, keepdim=True)  # (B, 1, N)
-    H, c = torch.bmm(weighted, rows.mT), torch.bmm(weighted, offset.mT)
-    d = torch.bmm(weights * offset, offset.mT)
+    offset = (normals * target).sum(1, keepdim=True)  # (B, 1, N)
+    H, c, d = torch.bmm(rows, rows.mT), torch.bmm(rows, offset.mT).neg(), torch.bmm(offset, offset.mT)
     return torch.cat([torch.cat([H, c], dim=2), torch.cat([c.mT, d], dim=2)], dim=1)
 
 
@@ -212,6 +215,8 @@ def _form_of_quadrics(channels: Channels) -> Tensor:
         metric = torch.eye(3, dtype=target.dtype, device=target.device)[..., None].expand(
             len(target), 3, 3, target.shape[-1]
         )
+    elif metric.ndim == 3:
+        metric = metric[:, :, None] * metric[:, None]
     pulled = apply_metric(metric, target)  # (B, 3, N)
     corner = (pulled * target).sum(1, keepdim=True)
     top = torch.cat([metric, -pulled[:, :, None]], dim=2)  # (B, 3, 4, N)

@@ -153,7 +153,7 @@ def _polish(local: _Local, T: Tensor, settings: Settings) -> tuple[Tensor, Tenso
     for _ in range(limits.max_iterations):
         quadratic = local.quadratic_at(T)
         field = local.field(quadratic.unit().flatten())
-        gauss_newton = derivatives(quadratic, local.chart, T, quadratic.value_and_gradient(T)[1]).gauss_newton
+        gauss_newton = derivatives(quadratic, local.chart, T).gauss_newton
         projector = eigenspace_above(limits.undetermined_below, gauss_newton)
         slope, jacobian = field(T, *theta), tangent_jacobian(field, local.chart.retract, T, theta, size)
         convex = torch.linalg.cholesky_ex(restricted((jacobian + jacobian.mT) / 2, projector)).info == 0

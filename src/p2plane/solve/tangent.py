@@ -16,32 +16,61 @@ from typing import NamedTuple
 
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
 
 from p2plane.geometry import so3
 from p2plane.solve.inputs import holds
 from p2plane.solve.quadratic import Frame, Quadratic
 
 
-def _jacobian_map(columns: int) -> tuple[Tensor, Tensor]:
-    """(3 columns, 72) and (72,): the rows ``K_k [R | arm]`` are linear in ``[R | arm]``, the rows of t are constant."""
-    lever = torch.eye(3 * columns, dtype=torch.float64).view(-1, 3, columns)
-    turns = so3.hat(torch.eye(3, dtype=torch.float64)) @ torch.nn.functional.pad(lever, (0, 4 - columns))[:, None]
-    by_lever = torch.nn.functional.pad(turns.flatten(2), (0, 0, 0, 3)).flatten(1)
-    shifts = torch.nn.functional.pad(torch.eye(12, dtype=torch.float64)[3::4], (0, 0, 3, 0)).flatten()
+def _jacobian_map(with_arm: bool) -> tuple[Tensor, Tensor]:
+    """(12, 72) and (72,): the rows ``K_k [R | arm]`` are linear in ``[R | arm]``, the rows of t are constant."""
+    lever = torch.eye(12, dtype=torch.float64).view(12, 3, 4)
+    lever[:, :, 3] *= with_arm
+    turns = so3.hat(torch.eye(3, dtype=torch.float64)) @ lever[:, None]
+    by_lever = pad(turns.flatten(2), (0, 0, 0, 3)).flatten(1)
+    shifts = pad(torch.eye(12, dtype=torch.float64)[3::4], (0, 0, 3, 0)).flatten()
     return by_lever, shifts
 
 
-def _curvature_map() -> Tensor:
-    """(9, 36): from ``P = [R | arm] S^T`` to ``sym(P) - trace(P) I`` in the rotation's corner of a 6 x 6 matrix."""
-    product = torch.eye(9, dtype=torch.float64).view(9, 3, 3)
-    trace = product.diagonal(dim1=1, dim2=2).sum(-1)[:, None, None]
-    curvature = (product + product.mT) / 2 - trace * torch.eye(3, dtype=torch.float64)
-    return torch.nn.functional.pad(curvature, (0, 3, 0, 3)).flatten(1)
+def _row_map(with_arm: bool) -> tuple[Tensor, Tensor]:
+    """(12 or 24, 169) and (169,): thirteen rows of thirteen entries each, linear in ``[R | arm]`` and T.
+
+    Nine of them, j k, have the row j of ``[R | arm]`` in place of the row k of T; three are t's; the last is (T, 1).
+    """
+    lever = torch.eye(12, dtype=torch.float64).view(12, 3, 4)
+    pose = torch.eye(12, dtype=torch.float64)
+    lever[:, :, 3] *= with_arm
+    one_row = torch.einsum("zjc,kl->zjklc", lever, torch.eye(3, dtype=torch.float64)).reshape(12, 9, 12)
+    by_lever = pad(one_row, (0, 1, 0, 4)).flatten(1)
+    by_pose = pad(pose[:, None], (0, 1, 12, 0)).flatten(1)
+    constant = torch.zeros(13, 13, dtype=torch.float64)
+    constant[9:12, 3:12:4] = torch.eye(3, dtype=torch.float64)
+    constant[12, 12] = 1
+    return torch.cat([by_lever, by_pose]) if with_arm else by_lever + by_pose, constant.flatten()
+
+
+def _derivative_map() -> Tensor:
+    """(169, 79): from the products of those rows to the Hessian, ``J H J^T``, the slope and the value.
+
+    The curvature of SO(3) is the symmetric part of ``P = [R | arm] S^T`` minus its trace, S the half gradient by T.
+    """
+    product = torch.eye(169, dtype=torch.float64).view(169, 13, 13)
+    turns = so3.hat(torch.eye(3, dtype=torch.float64)).mT.flatten(1)  # K_k as a sum of rows j k
+    tangent = torch.block_diag(turns, torch.eye(3, dtype=torch.float64))  # (6, 12)
+    gauss_newton = tangent @ product[:, :12, :12] @ tangent.T
+    slope, P = product[:, :12, 12] @ tangent.T, product[:, :9, 12].view(169, 3, 3)
+    trace = P.diagonal(dim1=1, dim2=2).sum(-1)[:, None, None]
+    curvature = (P + P.mT) / 2 - trace * torch.eye(3, dtype=torch.float64)
+    hessian = gauss_newton + pad(curvature, (0, 3, 0, 3))
+    return torch.cat([hessian.flatten(1), gauss_newton.flatten(1), slope, product[:, 12, 12:]], dim=1)
 
 
 _GENERATORS = so3.hat(torch.eye(3, dtype=torch.float64)).flatten(1)  # (3, 9)
-_JACOBIAN_MAPS = {3: _jacobian_map(3), 4: _jacobian_map(4)}  # without and with an arm
-_CURVATURE_OF_PRODUCT = _curvature_map()
+_JACOBIAN_MAPS = {with_arm: _jacobian_map(with_arm) for with_arm in (False, True)}
+_ROW_MAPS = {with_arm: _row_map(with_arm) for with_arm in (False, True)}
+_DERIVATIVES_OF_PRODUCTS = _derivative_map()
+_ONE = torch.ones((), dtype=torch.float64)
 
 
 @dataclass(frozen=True)
@@ -56,37 +85,48 @@ class Chart:
     rodrigues: bool = False  # turn(a) is exp(a), else Cayley's map
     free: tuple[int, ...] = (0, 1, 2, 3, 4, 5)
 
-    def lever(self, T: Tensor) -> Tensor:
-        """(B, 3, 4) ``[R | arm]``, or (B, 3, 3) R alone where the arm is zero."""
-        R = T[:, :, :3]
-        if self.target_pivot is not None:
-            return torch.cat([R, T[:, :, 3:] - self.target_pivot], dim=-1)
-        if self.source_pivot is not None:
-            return torch.cat([R, -torch.bmm(R, self.source_pivot)], dim=-1)
-        return R
+    @property
+    def has_arm(self) -> bool:
+        """Whether rotations turn about another point than the moved source centroid."""
+        return self.source_pivot is not None or self.target_pivot is not None
 
-    def jacobian(self, lever: Tensor) -> Tensor:
-        """(B, F, 12) the free tangent directions, each as the change of the twelve entries of T."""
-        by_lever, constant = _JACOBIAN_MAPS[lever.shape[-1]]
-        flat = torch.addmm(constant.to(lever.device), lever.flatten(1), by_lever.to(lever.device))
-        return self.select(flat.view(-1, 6, 12), 1)
+    def lever(self, T: Tensor) -> Tensor:
+        """(B, 3, 4) ``[R | arm]``; T itself, whose t then does not count, where there is no arm."""
+        if self.target_pivot is not None:
+            return torch.cat([T[:, :, :3], T[:, :, 3:] - self.target_pivot], dim=-1)
+        if self.source_pivot is not None:
+            return torch.cat([T[:, :, :3], -torch.bmm(T[:, :, :3], self.source_pivot)], dim=-1)
+        return T
+
+    def arm(self, T: Tensor) -> Tensor:
+        """(B, 3, 1) from the point that rotations turn about to the moved source centroid."""
+        return self.lever(T)[:, :, 3:] if self.has_arm else torch.zeros_like(T[:, :, 3:])
+
+    def jacobian(self, T: Tensor) -> Tensor:
+        """(B, F, 12) the free tangent directions at T, each as the change of its twelve entries."""
+        by_lever, constant = (each.to(T.device) for each in _JACOBIAN_MAPS[self.has_arm])
+        return self.select(torch.addmm(constant, self.lever(T).flatten(1), by_lever).view(-1, 6, 12), 1)
+
+    def rows(self, T: Tensor) -> Tensor:
+        """(B, 13, 13) what the derivatives at T are made of, see `_row_map`."""
+        by_entries, constant = (each.to(T.device) for each in _ROW_MAPS[self.has_arm])
+        entries = torch.cat([self.lever(T), T], dim=1) if self.has_arm else T
+        return torch.addmm(constant, entries.flatten(1), by_entries).view(-1, 13, 13)
 
     def select(self, tensor: Tensor, dim: int) -> Tensor:
         """The free ones of six."""
-        return (
-            tensor
-            if len(self.free) == 6
-            else tensor.index_select(dim, torch.tensor(self.free, dtype=torch.int64, device=tensor.device))
-        )
+        if len(self.free) == 6:
+            return tensor
+        return tensor.index_select(dim, torch.tensor(self.free, dtype=torch.int64, device=tensor.device))
 
     def retract(self, T: Tensor, step: Tensor) -> Tensor:
         """(B, 3, 4) poses after the steps (B, F)."""
         if len(self.free) < 6:
             step = step @ self.select(torch.eye(6, dtype=T.dtype, device=T.device), 0)
-        lever = self.lever(T)
+        lever = self.lever(T) if self.has_arm else T[:, :, :3]
         turned = (_rodrigues_turn if self.rodrigues else _cayley_turn)(step[:, :3], lever)
         t = T[:, :, 3:] + step[:, 3:, None]
-        if lever.shape[-1] == 3:
+        if not self.has_arm:
             return torch.cat([turned, t], dim=-1)
         return torch.cat([turned[:, :, :3], t + turned[:, :, 3:] - lever[:, :, 3:]], dim=-1)
 
@@ -113,35 +153,30 @@ def _cayley_turn(a: Tensor, lever: Tensor) -> Tensor:
     """
     skew = (a @ _GENERATORS.to(a.device)).view(-1, 3, 3)
     once = torch.bmm(skew, lever)
-    denominator = 1 + 0.25 * torch.linalg.vecdot(a, a)
-    return torch.addcdiv(lever, torch.baddbmm(once, skew, once, alpha=0.5), denominator[:, None, None])
+    denominator = torch.add(_ONE.to(a.device), torch.linalg.vecdot(a, a).view(-1, 1, 1), alpha=0.25)
+    return torch.addcdiv(lever, torch.baddbmm(once, skew, once, alpha=0.5), denominator)
 
 
 class Derivatives(NamedTuple):
-    """Half the derivatives of an energy along a chart."""
+    """An energy and half its derivatives along a chart."""
 
-    jacobian: Tensor  # (B, F, 12) J
+    value: Tensor  # (B,)
     slope: Tensor  # (B, F, 1)
     gauss_newton: Tensor  # (B, F, F) J H J^T
     hessian: Tensor  # (B, F, F) with the curvature of SO(3)
 
 
-def derivatives(quadratic: Quadratic, chart: Chart, T: Tensor, gradient: Tensor) -> Derivatives:
-    """The derivatives along the chart at T.
-
-    The curvature is ``<S, (K_j K_k + K_k K_j) [R | arm] / 2>`` with S the half gradient by T; as
-    ``K_j K_k = e_k e_j^T - [j = k] I`` that is the symmetric part of ``[R | arm] S^T`` minus its trace.
-
-    Args:
-        gradient: (B, 3, 4) half the gradient by T, from `Quadratic.value_and_gradient`.
-    """
-    lever = chart.lever(T)
-    jacobian = chart.jacobian(lever)
-    slope = torch.bmm(jacobian, gradient.reshape(-1, 12, 1))
-    gauss_newton = torch.bmm(torch.bmm(jacobian, quadratic.matrix[:, :12, :12]), jacobian.mT)
-    product = torch.bmm(lever, gradient[:, :, : lever.shape[-1]].mT)
-    curvature = (product.view(-1, 9) @ _CURVATURE_OF_PRODUCT.to(T.device)).view(-1, 6, 6)
-    return Derivatives(jacobian, slope, gauss_newton, gauss_newton + chart.select(chart.select(curvature, 1), 2))
+def derivatives(quadratic: Quadratic, chart: Chart, T: Tensor) -> Derivatives:
+    """The derivatives along the chart at T: all of them are sums of the products of thirteen rows."""
+    rows = chart.rows(T)
+    products = torch.bmm(torch.bmm(rows, quadratic.matrix), rows.mT)
+    parts = products.view(-1, 169) @ _DERIVATIVES_OF_PRODUCTS.to(T.device)
+    hessian, gauss_newton, slope, value = parts.split((36, 36, 6, 1), dim=1)
+    hessian, gauss_newton, slope = hessian.view(-1, 6, 6), gauss_newton.view(-1, 6, 6), slope[:, :, None]
+    if len(chart.free) < 6:
+        hessian, gauss_newton = (chart.select(chart.select(each, 1), 2) for each in (hessian, gauss_newton))
+        slope = chart.select(slope, 1)
+    return Derivatives(value[:, 0], slope, gauss_newton, hessian)
 
 
 def determined_projector(gauss_newton: Tensor, undetermined_below: float) -> Tensor | None:
