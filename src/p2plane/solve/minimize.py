@@ -120,19 +120,19 @@ def accumulate(quadratic: Quadratic, T_initial: Tensor, chart: Chart, limits: Li
     Steps that would change nothing are left out. With `careful`, as in `newton`; that is how it starts again where the
     data turns out to leave directions open.
     """
-    T = T_initial
-    for count in range(limits.max_iterations):
+    T, steps = T_initial, 0
+    for _ in range(limits.max_iterations):
         here = derivatives(quadratic, chart, T)
         projector = determined_projector(here.gauss_newton, limits.undetermined_below) if careful else None
         factor = _factor(here._replace(hessian=here.gauss_newton), projector, None)
         step = -_solve(factor, here.slope, projector).squeeze(-1)
-        T = chart.retract(T, step)
+        T, steps = chart.retract(T, step), steps + 1
         length = torch.linalg.vector_norm(step, dim=-1)
         if holds((length < STANDS_STILL).all()):
             break
     if not careful and determined_projector(here.gauss_newton, limits.undetermined_below) is not None:
         return accumulate(quadratic, T_initial, chart, limits, careful=True)
-    iterations = torch.full_like(length, count + 1, dtype=torch.int64)
+    iterations = torch.full_like(length, steps, dtype=torch.int64)
     return _end(T, derivatives(quadratic, chart, T), chart, length <= limits.tolerance, iterations, projector)
 
 
