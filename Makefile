@@ -5,6 +5,11 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 TORCH := torch==2.13.0
 
+# Real data, if it lies beside the project; tests that need it are skipped otherwise.
+ifneq ($(wildcard ../shared/data),)
+export P2PLANE_DATA ?= $(abspath ../shared/data)
+endif
+
 .PHONY: demo test bench lint clean
 
 demo: $(READY)

@@ -61,10 +61,7 @@ class ModelNet40:
     def __getitem__(self, index: int) -> Shape:
         if not -len(self) <= index < len(self):
             raise IndexError(f"index must be between {-len(self)} and {len(self) - 1}, got {index}")
-        points, normals = self._files.shape(self._members[index])
-        length = np.linalg.norm(normals, axis=1)
-        good = ~(normals == 1).all(axis=1) & (length > 0)
-        points, normals = points[good][: self.points], (normals[good] / length[good, None])[: self.points]
+        points, normals = (rows[: self.points] for rows in self._files.shape(self._members[index]))
         label = int(self.labels[index])
         return Shape(torch.from_numpy(points), torch.from_numpy(normals), label, self.names[label])
 
@@ -78,12 +75,18 @@ class _Hdf5Files:
         arrays = [_read_hdf5(path) for path in files]
         self._points, self._normals = [each[0] for each in arrays], [each[1] for each in arrays]
         self.labels = np.concatenate([each[2] for each in arrays])
+        self._good = [_normalize(normals) for normals in self._normals]
         self._starts = np.cumsum([0, *(len(each) for each in self._points)])
 
     def shape(self, index: int) -> tuple[np.ndarray, np.ndarray]:
+        """Points and unit normals of one shape, without points that have no normal."""
         file = int(np.searchsorted(self._starts, index, side="right")) - 1
         row = index - self._starts[file]
-        return self._points[file][row], self._normals[file][row]
+        points, normals = self._points[file][row], self._normals[file][row]
+        if row not in self._good[file]:
+            return points, normals
+        good = self._good[file][row]
+        return points[good], normals[good]
 
 
 class _TextFiles:
@@ -104,7 +107,9 @@ class _TextFiles:
         rows = np.loadtxt(path, delimiter=",", dtype=np.float32, ndmin=2)
         if rows.shape[1] != 6:
             raise ValueError(f"{path} must have six columns, got {rows.shape[1]}")
-        return rows[:, :3], rows[:, 3:]
+        points, normals = rows[:, :3], rows[None, :, 3:].copy()
+        good = _normalize(normals).get(0, slice(None))
+        return points[good], normals[0][good]
 
 
 def _read_hdf5(path: Path) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -123,6 +128,14 @@ def _read_hdf5(path: Path) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         shapes = points.shape, normals.shape, labels.shape
         raise ValueError(f"{path} must hold data and normal of shape (S, N, 3) and S labels, got {shapes}")
     return points, normals, labels
+
+
+def _normalize(normals: np.ndarray) -> dict[int, np.ndarray]:
+    """Give the normals (S, N, 3) unit length, in place; masks (N,) of the good ones, for shapes that have bad ones."""
+    length = np.linalg.norm(normals, axis=2, keepdims=True)
+    bad = (normals == 1).all(axis=2) | (length[:, :, 0] == 0)  # (1, 1, 1) marks a degenerate face
+    np.divide(normals, length, out=normals, where=length > 0)
+    return {int(row): ~bad[row] for row in np.flatnonzero(bad.any(axis=1))}
 
 
 def _labels_of(categories: Sequence[str] | None, names: list[str]) -> list[int]:

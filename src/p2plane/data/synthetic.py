@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Iterator, Sequence
-from typing import Literal
 
 import numpy as np
 import torch
@@ -33,7 +32,7 @@ class SyntheticShapes:
 
     def __init__(
         self,
-        split: Literal["train", "test"] = "train",
+        split: str = "train",
         *,
         shapes_per_category: int | None = None,
         points: int = 2048,
