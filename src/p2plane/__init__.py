@@ -1,6 +1,9 @@
 """Deep, differentiable point-to-plane registration of 3D point clouds."""
 
+from p2plane.data.cloud import Cloud
+from p2plane.data.io import load_cloud, save_cloud
 from p2plane.geometry import se3, so3
+from p2plane.geometry.normals import estimate_normals
 from p2plane.solve.alignment import Alignment, Observability
 from p2plane.solve.distances import (
     plane_to_plane,
@@ -18,6 +21,7 @@ __version__ = "0.1.0.dev0"
 __all__ = [
     "Alignment",
     "Cauchy",
+    "Cloud",
     "GemanMcClure",
     "Huber",
     "Observability",
@@ -28,11 +32,14 @@ __all__ = [
     "SymmetricPointToPlane",
     "Trimmed",
     "Tukey",
+    "estimate_normals",
     "implicit_pose",
+    "load_cloud",
     "plane_to_plane",
     "point_to_distribution",
     "point_to_plane",
     "point_to_point",
+    "save_cloud",
     "se3",
     "so3",
     "symmetric_point_to_plane",

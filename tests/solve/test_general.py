@@ -15,6 +15,7 @@ from p2plane import (
     plane_to_plane,
     point_to_distribution,
     point_to_plane,
+    point_to_point,
     se3,
     symmetric_point_to_plane,
 )
@@ -189,7 +190,7 @@ def test_each_form_is_differentiable_twice(distance, form):
 def test_the_full_form_is_the_minimum_of_its_energy(distance):
     pair = scattered_pair(points=40, seed=1)
     inputs = arrays(distance, pair)
-    alignment = align(distance, *inputs)
+    alignment = align(distance, *inputs, form="full")
     energy = full_energy(distance, alignment.T_target_source, *inputs)
     assert_close(alignment.energy, energy)
     for size in (1e-4, 1e-2):
@@ -202,7 +203,7 @@ def test_the_full_form_is_the_minimum_of_its_energy(distance):
 def test_the_full_form_never_ends_above_the_energy_it_starts_from(distance):
     pair = matched_pair(20, points=64, noise=0.02, seed=0)
     inputs = arrays(distance, pair)
-    alignment = align(distance, *inputs, initial=pair.T_target_source)
+    alignment = align(distance, *inputs, initial=pair.T_target_source, form="full")
     assert (alignment.energy <= full_energy(distance, pair.T_target_source, *inputs)).all()
 
 
@@ -213,6 +214,16 @@ def test_the_iterated_form_is_a_fixed_point(distance):
     T = align(distance, source, target, *sides, pair.weights, form="iterated").T_target_source
     again = point_to_distribution(source, target, metric_at(distance, T, *sides), pair.weights, initial=T)
     assert_close(again.T_target_source, T, rtol=0, atol=1e-8)
+
+
+@pytest.mark.parametrize("distance", DISTANCES)
+def test_where_the_iterated_form_does_not_converge_it_stays_near_the_plain_answer(distance):
+    pair = matched_pair(40, points=64, noise=0.05, seed=5)  # of which some are nearly round
+    source, target, *sides = arrays(distance, pair)
+    alignment = align(distance, source, target, *sides)
+    plain = point_to_plane(source, target, pair.normals) if distance == "symmetric" else point_to_point(source, target)
+    lost = ~alignment.converged
+    assert_close(alignment.T_target_source[lost], plain.T_target_source[lost], rtol=0, atol=1e-6)
 
 
 @pytest.mark.parametrize("distance", DISTANCES)

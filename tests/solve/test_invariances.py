@@ -148,9 +148,11 @@ def test_moving_both_clouds_moves_the_answer(distance):
 @pytest.mark.parametrize("noise", [0.0, 0.01])
 def test_swapping_the_clouds_inverts_the_answer_where_both_sides_count_alike(distance, noise):
     pair = matched_pair(3, noise=noise, seed=8)
-    there = align(distance, pair)
+    # Under noise the iterated form is not symmetric: its metric is held still in the frame of the target.
+    form = {} if distance == "point_to_point" else {"form": "full"}
+    there = align(distance, pair, **form)
     source, target, *metric = arrays(distance, pair)
-    back = getattr(p2plane, distance)(target, source, *reversed(metric), pair.weights)
+    back = getattr(p2plane, distance)(target, source, *reversed(metric), pair.weights, **form)
     assert_close(back.T_target_source, se3.inverse(there.T_target_source), rtol=0, atol=1e-9)
     assert_close(back.energy, there.energy, rtol=1e-9, atol=1e-20)
 

@@ -54,7 +54,8 @@ class PairBatch:
 
     def pin_memory(self) -> PairBatch:
         """The batch in page-locked memory, which `torch.utils.data.DataLoader` asks for."""
-        return PairBatch(*(None if tensor is None else tensor.pin_memory() for tensor in self._tensors()))
+        tensors: list[Any] = [None if tensor is None else tensor.pin_memory() for tensor in self._tensors()]
+        return PairBatch(*tensors)
 
     def _tensors(self) -> list[Any]:
         return [getattr(self, field.name) for field in fields(self)]

@@ -137,7 +137,7 @@ def symmetric_point_to_plane(
     weights: Array | None = None,
     mask: Array | None = None,
     *,
-    form: str = "full",
+    form: str = "iterated",
     initial: Array | None = None,
     robust: RobustKernel | None = None,
     hold: Sequence[str] = (),
@@ -177,7 +177,7 @@ def plane_to_plane(
     weights: Array | None = None,
     mask: Array | None = None,
     *,
-    form: str = "full",
+    form: str = "iterated",
     initial: Array | None = None,
     robust: RobustKernel | None = None,
     hold: Sequence[str] = (),
@@ -189,9 +189,10 @@ def plane_to_plane(
     Args:
         source_covariances: (..., N, 3, 3) C^x, positive semi-definite.
         target_covariances: (..., N, 3, 3) C^y; the sum of the two must be positive definite.
-        form: which of three different things is meant. "full" minimises the energy with W_i(R) inside. "iterated"
-            recomputes W_i between steps, as programs for generalised ICP do, and ends where W_i, held still, has its
-            minimum. "fixed" takes W_i at `initial` and leaves it there. Each has its own, exact gradient.
+        form: which of three different things is meant. "iterated" recomputes W_i between steps, as programs for
+            generalised ICP do, and ends where W_i, held still, has its minimum. "full" minimises the energy with W_i(R)
+            inside; under noise that can pay for turning away from the truth, as W_i shrinks. "fixed" takes W_i at
+            `initial` and leaves it there. Each has its own, exact gradient.
 
     The other arguments and the result as in `point_to_plane`.
 

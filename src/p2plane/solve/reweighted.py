@@ -52,9 +52,11 @@ def solve(problem: Problem, T_initial: Tensor, form: str, settings: Settings) ->
     local = _Local(_centered(problem, frame), frame, chart_for(settings, frame), form)
     with torch.no_grad():
         T, T_rough = frame.to_local(T_initial), frame.to_local(T_rough)
-        T = torch.where((_energy(local, T_rough) < _energy(local, T))[:, None, None], T_rough, T)
-        T, rounds = _reweight(local, T, settings)
+        T_start = torch.where((_energy(local, T_rough) < _energy(local, T))[:, None, None], T_rough, T)
+        T, rounds = _reweight(local, T_start, settings)
         T, converged, steps, projector = _polish(local, T, settings)
+        if form != "full":  # which has no energy to tell that a search without an end has gone astray
+            T = torch.where(converged[:, None, None], T, T_start)
         unit = local.quadratic_at(T).unit().flatten()
     T = ImplicitRoot.apply(local.field(unit), local.chart.retract, projector, T, *local.theta())
     return Solution(frame.to_caller(T), converged, rounds + steps)
