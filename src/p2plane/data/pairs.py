@@ -55,8 +55,8 @@ class PairSettings:
     """Points that a crop leaves."""
     normals: str = "true"
     """"true" for those of the shapes, "estimated" for those of the points that are left."""
-    normal_neighbors: int = 20
-    """Neighbours for an estimated normal."""
+    normal_neighbors: int = 16
+    """Neighbours for an estimated normal; on noisy, composed pairs of ModelNet40 these come nearest to the true ones."""
     flip_normals: bool = False
     """Whether each normal has a random sign, as estimated ones have."""
 
@@ -172,7 +172,7 @@ def make_pair(shape: Side, settings: PairSettings, random: RandomState) -> Made:
         share = settings.keep / settings.points
         source, target = half_space(random, source, share), half_space(random, target, share)
     if settings.normals == "estimated":
-        source, target = (_with_estimated_normals(side, settings.normal_neighbors) for side in (source, target))
+        source, target = _with_estimated_normals(source, target, settings.normal_neighbors)
     if settings.flip_normals:
         source, target = flip(random, source), flip(random, target)
     return Made(source, target, T_target_source, T_target_source)
@@ -185,9 +185,15 @@ def train_and_test(names: Sequence[str]) -> tuple[list[str], list[str]]:
     return ordered[:half], ordered[half:]
 
 
-def _with_estimated_normals(side: Side, neighbors: int) -> Side:
-    normals = estimate_normals(torch.from_numpy(side.points), k=neighbors).normals
-    return side._replace(normals=normals.numpy())
+def _with_estimated_normals(source: Side, target: Side, neighbors: int) -> tuple[Side, Side]:
+    if len(source.points) == len(target.points):  # both at once cost little more than one
+        both = torch.from_numpy(np.stack([source.points, target.points]))
+        normals = [*estimate_normals(both, k=neighbors).normals.numpy()]
+    else:
+        normals = [
+            estimate_normals(torch.from_numpy(side.points), k=neighbors).normals.numpy() for side in (source, target)
+        ]
+    return source._replace(normals=normals[0]), target._replace(normals=normals[1])
 
 
 def _side(shape: Shape) -> Side:
