@@ -56,7 +56,7 @@ class PairSettings:
     normals: str = "true"
     """"true" for those of the shapes, "estimated" for those of the points that are left."""
     normal_neighbors: int = 16
-    """Neighbours for an estimated normal; on noisy, composed pairs of ModelNet40 these come nearest to the true ones."""
+    """Neighbours for an estimated normal; so many come nearest to the truth on noisy, composed pairs of ModelNet40."""
     flip_normals: bool = False
     """Whether each normal has a random sign, as estimated ones have."""
 
