@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -10,7 +11,8 @@ from torch import Tensor
 
 from p2plane.geometry import so3
 from p2plane.solve.implicit import Settings, chart_for
-from p2plane.solve.problem import Problem
+from p2plane.solve.inputs import Pairs
+from p2plane.solve.problem import Problem, fixed_metric
 from p2plane.solve.quadratic import Quadratic, summarize
 from p2plane.solve.tangent import Chart, derivatives
 
@@ -32,6 +34,24 @@ class Observability:
 
 
 @dataclass(frozen=True)
+class Round:
+    """One look at the clouds: what was matched with what, and the pose that followed."""
+
+    T_target_source: Tensor
+    """(B, 4, 4)."""
+    source: Tensor
+    """(B, K, 3) the source points that were matched, where they were at first."""
+    matched: Tensor
+    """(B, K, 3) their partners."""
+    weights: Tensor | None = None
+    """(B, K) how much each pair counts."""
+    match: Tensor | None = None
+    """(B, K, M) the match matrix."""
+    extras: Mapping[str, Tensor] = field(default_factory=dict)
+    """What else a method has to say, by name."""
+
+
+@dataclass(frozen=True)
 class Alignment:
     """The poses of a batch of pairs, and what is known about them; `...` is the batch shape of the inputs."""
 
@@ -46,6 +66,10 @@ class Alignment:
     _T: Tensor = field(repr=False)  # (B, 3, 4) float64
     _problem: Problem = field(repr=False)
     _settings: Settings = field(repr=False)
+    rounds: tuple[Round, ...] = field(default=(), repr=False)
+    """The rounds of a method that looks several times; empty for a single solve."""
+    normals_estimated: bool = False
+    """Whether normals were missing and had to be estimated."""
 
     @property
     def R(self) -> Tensor:
@@ -165,3 +189,38 @@ class Alignment:
     def _shaped(self, flat: Tensor) -> Tensor:
         shaped = flat.reshape((*self._problem.pairs.batch_shape, *flat.shape[1:]))
         return shaped.to(self._dtype) if shaped.is_floating_point() else shaped
+
+
+def alignment_at(
+    T_target_source: Tensor,
+    source: Tensor,
+    target: Tensor,
+    metric: Tensor | None = None,
+    weights: Tensor | None = None,
+    mask: Tensor | None = None,
+    *,
+    converged: Tensor | None = None,
+    iterations: int = 1,
+    rounds: tuple[Round, ...] = (),
+) -> Alignment:
+    """The `Alignment` of poses that come from elsewhere, seen through the pairs that they bring together.
+
+    Args:
+        T_target_source: (B, 4, 4) poses, with whatever gradient they have.
+        source: (B, N, 3).
+        target: (B, N, 3); row i is the partner of source row i.
+        metric: None for point-to-point, (B, N, 3) normals, or (B, N, 3, 3) matrices.
+        weights: (B, N).
+        mask: (B, N) bool, true where a pair is present.
+        converged: (B,) bool; true where it is not given.
+        iterations: number of steps that were made.
+        rounds: of the method.
+    """
+    batch = T_target_source.shape[:1]
+    pairs = Pairs(source, target, None, weights, mask, batch)
+    problem = Problem(pairs, fixed_metric, () if metric is None else (metric,))
+    if converged is None:
+        converged = torch.ones(batch, dtype=torch.bool, device=T_target_source.device)
+    steps = torch.full(batch, iterations, dtype=torch.int64, device=T_target_source.device)
+    T = T_target_source[:, :3].double()
+    return Alignment(T_target_source, converged, steps, T, problem, Settings(), rounds)

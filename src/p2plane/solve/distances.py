@@ -110,6 +110,8 @@ def point_to_distribution(
     mask: Array | None = None,
     *,
     initial: Array | None = None,
+    solver: str = "newton",
+    gradient: str = "exact",
     robust: RobustKernel | None = None,
     hold: Sequence[str] = (),
     max_iterations: int | None = None,
@@ -126,7 +128,9 @@ def point_to_distribution(
     """
     pairs, tensors = pairs_from(source, target, weights, mask, precisions=(precisions, 2))
     problem = Problem(pairs, fixed_metric, (tensors["precisions"],), robust)
-    return _align(problem, initial, hold, max_iterations, undetermined_below)
+    if gradient == "unrolled":
+        raise ValueError("gradient='unrolled' must go with normals, got precisions: use point_to_plane")
+    return _align(problem, initial, hold, max_iterations, undetermined_below, solver=solver, gradient=gradient)
 
 
 def symmetric_point_to_plane(

@@ -1,0 +1,38 @@
+"""Hard matches that can be trained: one target point for each source point, with the gradient of a soft one."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+
+def gumbel_noise(shape: torch.Size, *, like: Tensor, generator: torch.Generator | None = None) -> Tensor:
+    """Samples of the standard Gumbel distribution, ``-log E`` with E exponential."""
+    exponential = torch.empty(shape, dtype=like.dtype, device=like.device).exponential_(generator=generator)
+    return -exponential.clamp_min(torch.finfo(like.dtype).tiny).log()
+
+
+def hard_match(
+    logits: Tensor,
+    temperature: Tensor | float = 1.0,
+    *,
+    sample: bool = False,
+    generator: torch.Generator | None = None,
+) -> Tensor:
+    """(B, N, M) one-hot rows forward, ``softmax((logits + q) / temperature)`` backward (straight through).
+
+    Args:
+        logits: (B, N, M); minus infinity where a target point is absent.
+        temperature: positive, a number or (B, 1, 1). The choice does not depend on it, the gradient does.
+        sample: whether q is Gumbel noise, so that row i picks j with probability ``softmax(logits)_ij``; otherwise q is
+            zero, and the largest logit is picked.
+        generator: of the noise.
+
+    Gradient: logits, temperature.
+    """
+    if sample:
+        logits = logits + gumbel_noise(logits.shape, like=logits, generator=generator)
+    soft = (logits / temperature).softmax(dim=-1)
+    # gradient stops here: the choice is discrete, and the soft match stands in for it
+    hard = torch.zeros_like(soft).scatter_(-1, soft.detach().argmax(dim=-1, keepdim=True), 1.0)
+    return hard + (soft - soft.detach())

@@ -1,0 +1,1 @@
+"""Learned registration: one paper for each file."""
