@@ -21,7 +21,7 @@ class HeadConfig:
     head: str = "point"
     """"point" as published, or "plane", the paper's."""
     normals: str = "tensor"
-    """What stands for a matched normal: the averaged "tensor" itself as W_i, or the paper's, its leading "eigenvector"."""
+    """What stands for a matched normal: the averaged "tensor" as W_i, or its leading "eigenvector", as in the paper."""
     point_share: float = 0.0
     """How much of the identity is added to W_i: a little point-to-point steadies planes whose normals are noisy."""
     gradient: str = "exact"
