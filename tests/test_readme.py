@@ -13,7 +13,8 @@ BLOCKS = re.findall(r"```python\n(.*?)```", README.read_text(), flags=re.DOTALL)
 
 
 @pytest.mark.parametrize("block", BLOCKS, ids=range(len(BLOCKS)))
-def test_a_block_runs(block: str) -> None:
+def test_a_block_runs(block: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
     torch.manual_seed(0)
     exec(compile(block, str(README), "exec"), {})
 
@@ -32,3 +33,14 @@ def test_the_second_block_tells_what_a_wall_determines() -> None:
     exec(compile(BLOCKS[1], str(README), "exec"), names)
     torch.testing.assert_close(names["alignment"].t, torch.tensor([0.0, 0.0, 0.1]), atol=1e-6, rtol=0)
     assert int(names["alignment"].observability.determined) == 3
+
+
+def test_the_third_block_estimates_normals_not_far_from_the_true_ones(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    names: dict = {}
+    exec(compile(BLOCKS[2], str(README), "exec"), names)
+    agreement = (names["geometry"].normals * names["cloud"].normals).sum(-1).abs()
+    assert agreement.median() > 0.8
+    assert names["pair"].source.shape == (768, 3)
