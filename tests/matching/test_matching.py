@@ -1,0 +1,144 @@
+"""Matches: soft, hard and doubly stochastic, and what they point to."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch.testing import assert_close
+
+from p2plane.matching.hard import hard_match
+from p2plane.matching.keypoints import strongest, take
+from p2plane.matching.pointers import leading_eigenvector, soft_normal_tensors, soft_points
+from p2plane.matching.sinkhorn import log_sinkhorn
+
+
+def random(*shape: int, seed: int = 0) -> torch.Tensor:
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+
+
+def unit(*shape: int, seed: int = 0) -> torch.Tensor:
+    return torch.nn.functional.normalize(random(*shape, seed=seed), dim=-1)
+
+
+def test_a_one_hot_match_points_to_one_point_and_its_normal():
+    target, normals = random(1, 5, 3), unit(1, 5, 3, seed=1)
+    match = torch.eye(5, dtype=torch.float64)[None, [3, 0]]
+    assert_close(soft_points(match, target), target[:, [3, 0]])
+    n = normals[:, [3, 0]]
+    assert_close(soft_normal_tensors(match, normals), n[..., :, None] * n[..., None, :])
+
+
+def test_flipped_normals_give_the_same_tensors():
+    match, normals = random(2, 4, 6).softmax(-1), unit(2, 6, 3)
+    signs = torch.tensor([1.0, -1, 1, -1, -1, 1], dtype=torch.float64)[:, None]
+    assert_close(soft_normal_tensors(match, signs * normals), soft_normal_tensors(match, normals))
+
+
+def test_the_leading_eigenvector_is_the_normal_of_a_pure_tensor_and_its_gradient_is_finite():
+    for n in torch.eye(3, dtype=torch.float64):
+        tensor = (n[:, None] * n[None]).requires_grad_()
+        vector = leading_eigenvector(tensor)
+        assert_close(vector.abs(), n)
+        (vector * random(3)).sum().backward()
+        assert tensor.grad.isfinite().all()
+
+
+def test_the_leading_eigenvector_has_the_gradient_of_finite_differences():
+    tensors = random(4, 3, 3)
+    tensors = (tensors @ tensors.mT).requires_grad_()
+
+    def outer(tensors):
+        vector = leading_eigenvector((tensors + tensors.mT) / 2)
+        return vector[..., :, None] * vector[..., None, :]  # whose sign is not arbitrary
+
+    assert torch.autograd.gradcheck(outer, tensors)
+
+
+def test_where_the_largest_eigenvalues_meet_the_gradient_is_bounded():
+    tensor = torch.diag(torch.tensor([0.5, 0.5, 0.0], dtype=torch.float64)).requires_grad_()
+    (leading_eigenvector(tensor) * random(3)).sum().backward()
+    assert tensor.grad.isfinite().all()
+    assert tensor.grad.norm() < 1e4
+
+
+def test_a_hard_match_picks_the_largest_and_has_the_gradient_of_the_soft_one():
+    logits = random(2, 3, 5).requires_grad_()
+    match = hard_match(logits, 0.5)
+    assert torch.equal(match.detach().round(), torch.nn.functional.one_hot(logits.argmax(-1), 5).double())
+    G = random(2, 3, 5, seed=1)
+    (gradient,) = torch.autograd.grad(match, logits, G)
+    (expected,) = torch.autograd.grad((logits / 0.5).softmax(-1), logits, G)
+    assert_close(gradient, expected)
+
+
+def test_a_sampled_match_picks_with_the_probabilities_of_the_softmax():
+    logits = torch.tensor([0.0, 1.0, 2.0], dtype=torch.float64).expand(1, 20000, 3)
+    match = hard_match(logits, sample=True, generator=torch.Generator().manual_seed(0))
+    assert_close(match.mean(1)[0], logits[0, 0].softmax(-1), rtol=0, atol=0.02)
+    again = hard_match(logits, sample=True, generator=torch.Generator().manual_seed(0))
+    assert torch.equal(match, again)
+
+
+def test_absent_targets_are_never_picked():
+    logits = random(1, 50, 4)
+    logits[..., 2] = float("-inf")
+    match = hard_match(logits, sample=True, generator=torch.Generator().manual_seed(1))
+    assert match[..., 2].abs().max() == 0
+
+
+def plain_sinkhorn(log_affinity: torch.Tensor, rounds: int) -> torch.Tensor:
+    """With the slack row and column written out."""
+    padded = torch.nn.functional.pad(log_affinity, (0, 1, 0, 1))
+    for _ in range(rounds):
+        rows = padded[:, :-1] - padded[:, :-1].logsumexp(2, keepdim=True)
+        padded = torch.cat([rows, padded[:, -1:]], dim=1)
+        columns = padded[:, :, :-1] - padded[:, :, :-1].logsumexp(1, keepdim=True)
+        padded = torch.cat([columns, padded[:, :, -1:]], dim=2)
+    return padded[:, :-1, :-1]
+
+
+@pytest.mark.parametrize("rounds", [1, 5])
+def test_sinkhorn_with_slack_is_the_one_written_out(rounds):
+    log_affinity = 3 * random(2, 6, 4)
+    assert_close(log_sinkhorn(log_affinity, rounds), plain_sinkhorn(log_affinity, rounds))
+
+
+def test_sinkhorn_without_slack_becomes_doubly_stochastic():
+    match = log_sinkhorn(random(1, 5, 5), 200, slack=False).exp()
+    assert_close(match.sum(1), torch.ones(1, 5, dtype=torch.float64))
+    assert_close(match.sum(2), torch.ones(1, 5, dtype=torch.float64), rtol=0, atol=1e-6)
+
+
+def test_sinkhorn_leaves_room_for_points_without_a_partner():
+    match = log_sinkhorn(torch.full((1, 3, 3), -20.0, dtype=torch.float64)).exp()
+    assert match.max() < 1e-6
+
+
+def test_sinkhorn_does_not_see_absent_points():
+    log_affinity = random(1, 4, 5)
+    padded = torch.nn.functional.pad(log_affinity, (0, 2, 0, 3), value=9.0).requires_grad_()
+    masks = {
+        "source_mask": torch.tensor([[True] * 4 + [False] * 3]),
+        "target_mask": torch.tensor([[True] * 5 + [False] * 2]),
+    }
+    match = log_sinkhorn(padded, **masks).exp()
+    assert_close(match[:, :4, :5], log_sinkhorn(log_affinity).exp())
+    assert match[:, 4:].abs().max() == 0
+    match.square().sum().backward()
+    assert padded.grad.isfinite().all()
+
+
+def test_sinkhorn_has_the_gradient_of_finite_differences():
+    assert torch.autograd.gradcheck(log_sinkhorn, random(1, 3, 4).requires_grad_())
+
+
+def test_the_strongest_are_those_with_the_largest_norms():
+    features = random(2, 10, 4)
+    rows = strongest(features, 3)
+    expected = features.norm(dim=-1).topk(3).indices
+    assert torch.equal(rows.sort().values, expected.sort().values)
+    mask = torch.ones(2, 10, dtype=torch.bool)
+    mask[0, expected[0, 0]] = False
+    assert expected[0, 0] not in strongest(features, 3, mask)[0]
+    assert_close(take(features, rows), torch.stack([features[b, rows[b]] for b in range(2)]))
+    assert strongest(features, 99).shape == (2, 10)
