@@ -21,10 +21,11 @@ from p2plane.solve.inputs import Pairs, holds
 from p2plane.solve.penalty import penalty_adjoint
 from p2plane.solve.pointwise import in_the_callers_layout, pull_back, push_forward, tangent_channels
 from p2plane.solve.procrustes import closed_form
-from p2plane.solve.quadratic import Frame, Quadratic, as_channels, centered, summarize
+from p2plane.solve.quadratic import Frame, Quadratic, as_channels, summarize
 from p2plane.solve.starts import projected
 from p2plane.solve.tangent import (
     Chart,
+    Derivatives,
     callers_chart,
     certainly_above,
     derivatives,
@@ -54,11 +55,6 @@ def chart_for(settings: Settings, frame: Frame) -> Chart:
     return Chart(source_pivot=-frame.source_center / frame.scale, free=settings.free)
 
 
-def adjoint_chart(settings: Settings, frame: Frame) -> Chart:
-    """The chart of the adjoint system: any will do that spans what is free, and this one mixes least."""
-    return Chart() if len(settings.free) == 6 else chart_for(settings, frame)
-
-
 def optimal_pose(pairs: Pairs, T_initial: Tensor, settings: Settings) -> tuple[Tensor, Tensor, Tensor]:
     """The pose (B, 3, 4) that minimises the energy of the pairs, in float64, and (B,) converged, (B,) iterations.
 
@@ -73,8 +69,8 @@ def optimal_pose(pairs: Pairs, T_initial: Tensor, settings: Settings) -> tuple[T
 class CompilablePose(torch.autograd.Function):
     """(x, y, metric, w) -> T, with the gradient of the implicit function theorem.
 
-    Saved for backward beyond the inputs: the pose, the frame, and the two small matrices of the adjoint system, less
-    than 1 KB a pair.
+    Saved for backward beyond the inputs: the pose, the frame, and the inverse of the 6 x 6 Hessian, half a KB a
+    pair.
     """
 
     @staticmethod
@@ -92,13 +88,11 @@ class CompilablePose(torch.autograd.Function):
         chart = chart_for(settings, frame)
         end = _search(quadratic, frame.to_local(T_initial), chart, settings, closed=metric is None)
         if settings.gradient == "penalty":
-            system: tuple[Tensor, ...] = (quadratic.matrix,)
-        elif chart.has_arm and len(chart.free) == 6:
-            at_end = derivatives(quadratic, adjoint_chart(settings, frame), end.T)
-            system = at_end.hessian, at_end.gauss_newton
+            system = quadratic.matrix
         else:
-            system = end.hessian, end.gauss_newton
-        return frame.to_caller(end.T), end.converged, end.iterations, end.determined, quadratic.total, *frame, *system
+            at_end = derivatives(quadratic, Chart(), end.T) if settings.solver == "accumulate" else end
+            system = _adjoint_matrix(at_end, end.determined, quadratic, settings)
+        return frame.to_caller(end.T), end.converged, end.iterations, end.determined, quadratic.total, *frame, system
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple, output: tuple) -> None:
@@ -115,9 +109,7 @@ class CompilablePose(torch.autograd.Function):
         if G is None:
             return (None,) * 7
         end = _End.saved(ctx)
-        frame = end.frame
-        V = frame.unscaled(_adjoint(end, G)) / end.unit
-        gradients = pull_back(centered(as_channels(end.pairs), frame), frame.unscaled(end.T), V)
+        gradients = pull_back(as_channels(end.pairs), end.T, end.adjoint(G))
         return *in_the_callers_layout(gradients, end.pairs), None, None, None
 
 
@@ -143,12 +135,8 @@ class OptimalPose(CompilablePose):
         if ctx.settings.gradient != "exact":
             raise NotImplementedError(f"forward mode must go with gradient='exact', got {ctx.settings.gradient!r}")
         end = _End.saved(ctx)
-        frame = end.frame
-        channels, rates = centered(as_channels(end.pairs), frame), tangent_channels(tangents[:4], end.pairs)
-        rate = frame.unscaled(push_forward(channels, frame.unscaled(end.T), rates)) / end.unit
-        velocity = frame.unscaled(end.solve(rate).neg())
-        t = velocity[:, :, 3:] - velocity[:, :, :3] @ frame.source_center
-        return torch.cat([velocity[:, :, :3], t], dim=-1), *(None,) * 9
+        rate = push_forward(as_channels(end.pairs), end.T, tangent_channels(tangents[:4], end.pairs))
+        return end.adjoint(rate).neg(), *(None,) * 8
 
 
 # torch.autograd.Function.apply asks for this at every call; finding it anew takes longer than a Newton step.
@@ -163,46 +151,54 @@ def _search(quadratic: Quadratic, T_initial: Tensor, chart: Chart, settings: Set
 
 @dataclass(frozen=True)
 class _End:
-    """The minimum as backward finds it."""
+    """The minimum as backward finds it, in the caller's coordinates."""
 
     pairs: Pairs
-    T: Tensor  # (B, 3, 4) local pose
-    determined: Tensor  # (B,) number of determined directions
-    total: Tensor  # (B, 1, 1)
+    T: Tensor  # (B, 3, 4)
     frame: Frame
-    system: tuple[Tensor, ...]  # the Hessian and J H J^T, each (B, F, F); the (B, 13, 13) summary for the penalty
+    total: Tensor  # (B, 1, 1)
+    system: Tensor  # (B, F, F) the inverse of the Hessian; the (B, 13, 13) summary for the penalty
     settings: Settings
 
     @staticmethod
     def saved(ctx: Any) -> _End:
         """What forward kept; its system afresh, as a function of the pairs, where second derivatives are wanted."""
-        source, target, metric, weights, mask, T, determined, total, *rest = ctx.saved_tensors
-        pairs = Pairs(source, target, metric, weights, mask, source.shape[:1])
-        frame, system = Frame(*rest[:3]), tuple(rest[3:])
-        T = frame.to_local(T)
+        source, target, metric, weights, mask, T, determined, total, *frame, system = ctx.saved_tensors
+        pairs, frame = Pairs(source, target, metric, weights, mask, source.shape[:1]), Frame(*frame)
         if torch.is_grad_enabled():
             quadratic = summarize(pairs, frame)
-            at_end = derivatives(quadratic, adjoint_chart(ctx.settings, frame), T)
-            total, system = quadratic.total, (at_end.hessian, at_end.gauss_newton)
-            if ctx.settings.gradient == "penalty":
-                system = (quadratic.matrix,)
-        return _End(pairs, T, determined, total, frame, system, ctx.settings)
+            total, system = quadratic.total, quadratic.matrix
+            if ctx.settings.gradient != "penalty":
+                chart = Chart() if ctx.settings.solver == "accumulate" else chart_for(ctx.settings, frame)
+                at_end = derivatives(quadratic, chart, frame.to_local(T))
+                system = _adjoint_matrix(at_end, determined, quadratic, ctx.settings)
+        return _End(pairs, T, frame, total, system, ctx.settings)
 
-    @property
-    def unit(self) -> Tensor:
-        """(B, 1, 1) what one unit of the mean, local energy is in the caller's units."""
-        return self.total * self.frame.scale.square()
-
-    def solve(self, G: Tensor) -> Tensor:
-        """(B, 3, 4) ``J^T A^-1 J vec(G)``: symmetric, so that it serves the backward and the forward derivative."""
-        hessian, gauss_newton = self.system
-        threshold = self.settings.limits.undetermined_below
-        jacobian = adjoint_chart(self.settings, self.frame).jacobian(self.T)
-        all_determined = holds((self.determined == len(self.settings.free)).all())
-        projector = None if all_determined else eigenspace_above(threshold, gauss_newton)
-        inverse = bounded_inverse(hessian, projector, threshold)
-        along = torch.bmm(inverse, torch.bmm(jacobian, G.reshape(-1, 12, 1)))
+    def adjoint(self, G: Tensor) -> Tensor:
+        """(B, 3, 4) ``J^T A^-1 J vec(G)``, symmetric, so that it serves forward mode too; or the penalty's."""
+        if self.settings.gradient == "penalty":
+            quadratic = Quadratic(self.system, self.total, self.frame)
+            return penalty_adjoint(quadratic, self.T, G)
+        # The directions of the search, as changes of the caller's T: about the source's centroid, or what is held.
+        is_free = len(self.settings.free) == 6
+        chart = Chart(source_pivot=self.frame.source_center) if is_free else Chart(free=self.settings.free)
+        jacobian = chart.jacobian(self.T)
+        along = torch.bmm(self.system, torch.bmm(jacobian, G.reshape(-1, 12, 1)))
         return torch.bmm(jacobian.mT, along).view(-1, 3, 4)
+
+
+def _adjoint_matrix(
+    at_end: Derivatives | search.Minimum, determined: Tensor, quadratic: Quadratic, settings: Settings
+) -> Tensor:
+    """(B, F, F) the inverse of the energy's Hessian, in the caller's units."""
+    threshold = settings.limits.undetermined_below
+    all_determined = holds((determined == len(settings.free)).all())
+    projector = None if all_determined else eigenspace_above(threshold, at_end.gauss_newton)
+    scale = quadratic.frame.scale
+    # A step along t is one in units of the scale, and the energy is divided by its own unit.
+    is_translation = torch.tensor([k >= 3 for k in settings.free], dtype=torch.bool, device=scale.device)
+    units = torch.where(is_translation[:, None], scale, 1.0)  # (B, F, 1)
+    return bounded_inverse(at_end.hessian, projector, threshold) * (units * (units.mT / quadratic.unit()))
 
 
 def bounded_inverse(hessian: Tensor, projector: Tensor | None, undetermined_below: float) -> Tensor:
@@ -219,12 +215,3 @@ def bounded_inverse(hessian: Tensor, projector: Tensor | None, undetermined_belo
     bends_upwards = eigenspace_above(undetermined_below, matrix)
     kept = bends_upwards if projector is None else bends_upwards @ projector
     return kept.mT @ torch.linalg.solve(restricted(matrix, bends_upwards), kept)
-
-
-def _adjoint(end: _End, G: Tensor) -> Tensor:
-    """(B, 3, 4) adjoint direction of the local pose, for an upstream gradient by the caller's."""
-    if end.settings.gradient == "penalty":
-        return penalty_adjoint(Quadratic(end.system[0], end.total, end.frame), end.T, G)
-    # The caller's t is scale t' + target_center - R source_center.
-    by_rotation = torch.addcmul(G[:, :, :3], G[:, :, 3:], end.frame.source_center.mT, value=-1)
-    return end.solve(end.frame.unscaled(torch.cat([by_rotation, G[:, :, 3:]], dim=-1)))

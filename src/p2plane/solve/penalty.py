@@ -15,10 +15,8 @@ from p2plane.solve.quadratic import Quadratic
 LARGEST_LAMBDA = 1e6  # of the Hessian's size; lambda is 0 / 0 where R is orthogonal to the last digit
 
 
-def penalty_adjoint(quadratic: Quadratic, T_local: Tensor, G: Tensor) -> Tensor:
-    """(B, 3, 4) local V for an upstream gradient G by the caller's T, of the energy divided by the total weight."""
-    frame = quadratic.frame
-    T = frame.to_caller(T_local)
+def penalty_adjoint(quadratic: Quadratic, T: Tensor, G: Tensor) -> Tensor:
+    """(B, 3, 4) V for an upstream gradient G by the caller's T."""
     R, identity = T[:, :, :3], torch.eye(3, dtype=T.dtype, device=T.device)
     form = _in_the_callers_coordinates(quadratic)
     half_gradient = (form @ torch.cat([T.flatten(1), torch.ones_like(T[:, :1, 0])], dim=1)[:, :, None]).squeeze(-1)
@@ -34,8 +32,7 @@ def penalty_adjoint(quadratic: Quadratic, T_local: Tensor, G: Tensor) -> Tensor:
     V = 2 * torch.linalg.solve(hessian + torch.diag_embed(floor), G.flatten(1)[:, :, None]).squeeze(-1).unflatten(
         1, (3, 4)
     )
-    moved = V[:, :, :3] @ frame.source_center + V[:, :, 3:]
-    return torch.cat([V[:, :, :3], moved / frame.scale], dim=-1) * frame.scale.square()
+    return V / quadratic.total
 
 
 def _penalty_hessian(R: Tensor) -> Tensor:
