@@ -4,20 +4,19 @@ from __future__ import annotations
 
 import os
 import zlib
-from collections.abc import Iterator
 from pathlib import Path
 
 import torch
 
 from p2plane.data.cloud import Cloud
 from p2plane.data.io import READERS, CloudFileError, load_cloud
-from p2plane.data.shape import Shape, into_unit_sphere
+from p2plane.data.shape import Shape, ShapeDataset, into_unit_sphere
 from p2plane.geometry.normals import estimate_normals
 
 MESHES = {".off", ".obj", ".stl", ".ply"}
 
 
-class CloudFolder:
+class CloudFolder(ShapeDataset):
     """Every cloud or mesh under a folder, centred and scaled to the unit sphere; folders are categories.
 
     A fifth of the files is for testing, chosen by their names alone, so that a file added later moves no other. If the
@@ -52,15 +51,8 @@ class CloudFolder:
         self.names = sorted({_category(path, self.root) for path in files})
         self.labels = torch.tensor([self.names.index(_category(path, self.root)) for path in self.files])
 
-    def __len__(self) -> int:
-        return len(self.files)
-
-    def __iter__(self) -> Iterator[Shape]:
-        return (self[i] for i in range(len(self)))
-
-    def __getitem__(self, index: int) -> Shape:
-        if not -len(self) <= index < len(self):
-            raise IndexError(f"index must be between {-len(self)} and {len(self) - 1}, got {index}")
+    def shape(self, index: int) -> Shape:
+        """The shape of a number that is in range."""
         cloud = self._load(self.files[index])
         points = into_unit_sphere(cloud.points.double()).float()
         normals = cloud.normals

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +12,7 @@ from torch.utils.data import Dataset
 
 from p2plane.data.locate import find_data
 from p2plane.data.pair import Pair
-from p2plane.data.shape import Shape, into_unit_sphere
+from p2plane.data.shape import Shape, ShapeDataset, into_unit_sphere
 from p2plane.geometry.normals import estimate_normals
 
 FOLDER = "icl_nuim"
@@ -21,7 +20,7 @@ REMEDY = "put DeepGMR's HDF5 files there, as icl_nuim_train.h5 and icl_nuim_test
 NAME = "room"
 
 
-class IclNuim:
+class IclNuim(ShapeDataset):
     """Frames as shapes: centred, scaled to the unit sphere, with normals estimated from the frame.
 
     Args:
@@ -38,16 +37,8 @@ class IclNuim:
         self._shapes: dict[int, Shape] = {}
         self.labels = torch.zeros(len(self._frames), dtype=torch.int64)
 
-    def __len__(self) -> int:
-        return len(self._frames)
-
-    def __iter__(self) -> Iterator[Shape]:
-        return (self[i] for i in range(len(self)))
-
-    def __getitem__(self, index: int) -> Shape:
-        if not -len(self) <= index < len(self):
-            raise IndexError(f"index must be between {-len(self)} and {len(self) - 1}, got {index}")
-        index %= len(self)
+    def shape(self, index: int) -> Shape:
+        """The shape of a number that is in range."""
         if index not in self._shapes:
             points = into_unit_sphere(torch.from_numpy(self._frames[index]))
             self._shapes[index] = Shape(points, estimate_normals(points, k=self._neighbors).normals, 0, NAME)

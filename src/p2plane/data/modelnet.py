@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 import torch
 
 from p2plane.data.locate import find_data
-from p2plane.data.shape import Shape
+from p2plane.data.shape import Shape, ShapeDataset
 
 HDF5, RESAMPLED = "modelnet40_ply_hdf5_2048", "modelnet40_normal_resampled"
 REMEDY = "get it with `p2plane data download modelnet40`, or use SyntheticShapes, which needs no file"
 
 
-class ModelNet40:
+class ModelNet40(ShapeDataset):
     """CAD models of forty categories, points with normals; for academic use.
 
     Points whose normal is (1, 1, 1), which marks a degenerate face, are left out, so shapes differ in their number of
@@ -47,20 +47,11 @@ class ModelNet40:
         layout = _TextFiles if (self.folder / "modelnet40_shape_names.txt").is_file() else _Hdf5Files
         self._files = layout(self.folder, split)
         self.names: list[str] = self._files.names
-        """All categories in alphabetical order; a label is an index in it."""
         self._members = np.flatnonzero(np.isin(self._files.labels, _labels_of(categories, self.names)))
         self.labels = torch.from_numpy(self._files.labels[self._members])
-        """(len,) int64."""
 
-    def __len__(self) -> int:
-        return len(self._members)
-
-    def __iter__(self) -> Iterator[Shape]:
-        return (self[i] for i in range(len(self)))
-
-    def __getitem__(self, index: int) -> Shape:
-        if not -len(self) <= index < len(self):
-            raise IndexError(f"index must be between {-len(self)} and {len(self) - 1}, got {index}")
+    def shape(self, index: int) -> Shape:
+        """The shape of a number that is in range."""
         points, normals = (rows[: self.points] for rows in self._files.shape(self._members[index]))
         label = int(self.labels[index])
         return Shape(torch.from_numpy(points), torch.from_numpy(normals), label, self.names[label])

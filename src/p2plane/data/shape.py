@@ -1,7 +1,8 @@
-"""One labelled object of a data set."""
+"""One labelled object, and what every data set of such objects has in common."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from torch import Tensor
@@ -35,3 +36,27 @@ class Shape:
 
     def __len__(self) -> int:
         return len(self.points)
+
+
+class ShapeDataset:
+    """Shapes by their number, from zero or from the end; a data set says how to get one."""
+
+    names: Sequence[str]
+    """All categories in alphabetical order; a label is an index in it."""
+    labels: Tensor
+    """(len,) int64, known without making a shape."""
+
+    def shape(self, index: int) -> Shape:
+        """The shape of a number that is in range."""
+        raise NotImplementedError
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def __iter__(self) -> Iterator[Shape]:
+        return (self[index] for index in range(len(self)))
+
+    def __getitem__(self, index: int) -> Shape:
+        if not -len(self) <= index < len(self):
+            raise IndexError(f"index must be between {-len(self)} and {len(self) - 1}, got {index}")
+        return self.shape(index % len(self))

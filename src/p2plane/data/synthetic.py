@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 import torch
 
-from p2plane.data.shape import Shape, into_unit_sphere
+from p2plane.data.shape import Shape, ShapeDataset, into_unit_sphere
 from p2plane.data.shapes.categories import CATEGORIES
 from p2plane.data.shapes.parts import sample_outside
 
 _SPLITS = ("train", "test")
 
 
-class SyntheticShapes:
+class SyntheticShapes(ShapeDataset):
     """Furniture, vessels, vehicles and the like, under the forty names of ModelNet40.
 
     Every object is made when it is asked for, from the seed, the split, its category and its number within the
@@ -47,23 +47,14 @@ class SyntheticShapes:
         _require_at_least(0, seed=seed)
         self.split, self.shapes_per_category, self.points, self.seed = split, shapes_per_category, points, seed
         self.names = sorted(CATEGORIES)
-        """All categories in alphabetical order; a label is an index in it."""
         self.categories = _known(self.names if categories is None else categories)
         """The categories in use, in alphabetical order."""
         labels = torch.tensor([self.names.index(name) for name in self.categories])
         self.labels = labels.repeat_interleave(shapes_per_category)
-        """(len,) int64."""
 
-    def __len__(self) -> int:
-        return len(self.labels)
-
-    def __iter__(self) -> Iterator[Shape]:
-        return (self[i] for i in range(len(self)))
-
-    def __getitem__(self, index: int) -> Shape:
-        if not -len(self) <= index < len(self):
-            raise IndexError(f"index must be in [-{len(self)}, {len(self)}), got {index}")
-        which, number = divmod(index % len(self), self.shapes_per_category)
+    def shape(self, index: int) -> Shape:
+        """The shape of a number that is in range."""
+        which, number = divmod(index, self.shapes_per_category)
         name = self.categories[which]
         # A checksum and not hash(), which differs from one interpreter to the next.
         keys = [self.seed, zlib.crc32(self.split.encode()), zlib.crc32(name.encode()), number]
