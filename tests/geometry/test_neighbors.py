@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 from torch.testing import assert_close
 
-from p2plane.geometry import engines
+from p2plane.geometry import engines as search
 from p2plane.geometry.neighbors import NeighborIndex, Neighbors, gather, knn, radius_search
 
 INF = float("inf")
@@ -119,11 +119,11 @@ def test_blocks_give_ties_to_the_lower_index():
 def test_a_cloud_is_cut_into_blocks(monkeypatch):
     query, points = normal(5, 17, 3), normal(5, 23, 3, seed=1)
     expected = reference(query, points, 4)
-    pieces = list(engines._blocks(5, 17, 2**18, torch.device("cpu")))
+    pieces = list(search._blocks(5, 17, 2**18, torch.device("cpu")))
     assert len(pieces) == 5 * 5
     for size in (1, 7, 17):
         cut = [(slice(b, b + 2), slice(n, n + size)) for b in range(0, 5, 2) for n in range(0, 17, size)]
-        monkeypatch.setattr(neighbors, "_blocks", lambda *_, cut=cut: cut)
+        monkeypatch.setattr(search, "_blocks", lambda *_, cut=cut: cut)
         assert_close(knn(query, points, 4, engine="blocks"), expected)
 
 
