@@ -1,0 +1,301 @@
+"""RPMNet: learned point features, a match with room for outliers, and a pose, round after round.
+
+Yew, Z. J. and Lee, G. H., RPM-Net: robust point matching using learned features (CVPR 2020). Written from the paper and
+from a description of what the published program computes; parameters have the published names. The head by planes is
+that of the paper on deep point-to-plane registration.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from p2plane.geometry import se3
+from p2plane.matching.hard import hard_match
+from p2plane.matching.keypoints import take
+from p2plane.matching.sinkhorn import log_sinkhorn
+from p2plane.networks.door import Clouds, RegistrationNetwork
+from p2plane.networks.head import HeadConfig, pose_from_match
+from p2plane.networks.ppf import CHANNELS, Edges, edges_within, largest, pooled_layer, second_layer
+from p2plane.solve.alignment import Alignment, Round
+from p2plane.solve.distances import point_to_point
+
+_SMALL = 1e-5  # added to sums of weights, as published
+
+
+@dataclass(frozen=True)
+class RPMNetConfig:
+    """Settings of `RPMNet`; the defaults are the published ones."""
+
+    head: HeadConfig = field(default_factory=HeadConfig)
+    features: tuple[str, ...] = ("ppf", "dxyz", "xyz")
+    """What the network sees of a neighbour: the point pair feature, its offset, and where the centre is."""
+    feature_dim: int = 96
+    """Channels of a feature, a multiple of 8; hidden layers have as many or twice as many."""
+    parameter_dim: int = 64
+    """Channels of the first layers of the network that finds alpha and beta, a multiple of 8; others have up to 16
+    times as many."""
+    neighbor_radius: float = 0.3
+    neighbors: int = 64
+    """The most neighbours of a point: the first ones in the order of the cloud."""
+    sinkhorn_iterations: int = 5
+    train_rounds: int = 2
+    test_rounds: int = 5
+    sample_in_evaluation: bool = False
+    """Whether the hard match of the plane head is drawn at random in evaluation too, as in training."""
+
+    def __post_init__(self) -> None:
+        unknown = [name for name in self.features if name not in CHANNELS]
+        if unknown or not self.features:
+            raise ValueError(f"features must name some of {tuple(CHANNELS)}, got {self.features}")
+        for name in ("feature_dim", "parameter_dim"):
+            if getattr(self, name) < 8 or getattr(self, name) % 8 != 0:
+                raise ValueError(f"{name} must be a multiple of 8, got {getattr(self, name)}")
+        for name in ("neighbors", "sinkhorn_iterations", "train_rounds", "test_rounds"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
+        if not 0 < self.neighbor_radius < float("inf"):
+            raise ValueError(f"neighbor_radius must be positive and finite, got {self.neighbor_radius}")
+
+
+class RPMNet(RegistrationNetwork):
+    """Registers by features that are matched softly, with a share of every point that may stay without partner.
+
+    Every round moves the source by the pose before, takes features and the parameters alpha and beta there, and matches
+    by ``exp(-beta (|f - g|^2 - alpha))`` after Sinkhorn normalisation with slack. From the match follows the motion of
+    the source as it was given, not a step. How, depends on the head:
+
+    - "point", as published: the partner of a point is the mean of the target under its row of the match, its weight the
+      sum of that row, the pose a weighted Procrustes.
+    - "plane", the paper's: the partner is one target point with its plane, a Gumbel-hard choice by the logarithm of the
+      match, drawn at random in training, the largest in evaluation. The weights are the same.
+
+    Nothing of it is invariant to rotations, as positions are among the raw channels; nor to the signs of normals, which
+    the angles of point pair features see, whatever the head. The order of points matters where a point has more than
+    `neighbors` others around it, as the first ones are taken.
+
+    A round has the match (B, N, M) after Sinkhorn, weights that are the sums of its rows, and in its extras ``alpha``
+    (B,), ``beta`` (B,), ``source_features`` (B, N, C) and ``target_features`` (B, M, C).
+    """
+
+    def __init__(self, config: RPMNetConfig = RPMNetConfig()) -> None:
+        super().__init__()
+        self.config = config
+        self.weights_net = ParameterNetwork(config)
+        self.feat_extractor = FeatureNetwork(config)
+
+    def needs_normals(self) -> tuple[bool, bool]:
+        """Both, for the point pair features."""
+        seen = "ppf" in self.config.features
+        return seen, seen or self.config.head.needs_normals
+
+    def register(self, clouds: Clouds, generator: torch.Generator | None) -> Alignment:
+        source_edges = self._edges(clouds.source, clouds.source_normals, clouds.source_mask)
+        target_edges = self._edges(clouds.target, clouds.target_normals, clouds.target_mask)
+        target_features = self.feat_extractor(target_edges, clouds.target_mask)  # the target never moves
+        T_target_source = torch.eye(4, dtype=clouds.source.dtype, device=clouds.source.device)
+        T_target_source = T_target_source.repeat(len(clouds.source), 1, 1)
+        rounds: list[Round] = []
+        for _ in range(self.config.train_rounds if self.training else self.config.test_rounds):
+            # gradient stops here: a round takes the pose before as given
+            T_target_source = T_target_source.detach()
+            source_features = self.feat_extractor(source_edges, clouds.source_mask, T_target_source)
+            beta, alpha = self.weights_net(replace(clouds, source=se3.apply(T_target_source, clouds.source)))
+            log_match = self._log_match(clouds, source_features, target_features, beta, alpha)
+            extras = {"alpha": alpha, "beta": beta}
+            extras |= {"source_features": source_features, "target_features": target_features}
+            alignment, last = self._pose(clouds, log_match, extras, generator)
+            T_target_source = alignment.T_target_source
+            rounds.append(last)
+        return replace(alignment, rounds=tuple(rounds))
+
+    def _edges(self, points: Tensor, normals: Tensor | None, mask: Tensor | None) -> Edges:
+        config = self.config
+        return edges_within(points, normals, config.neighbor_radius, config.neighbors, mask, config.features)
+
+    def _log_match(
+        self, clouds: Clouds, source_features: Tensor, target_features: Tensor, beta: Tensor, alpha: Tensor
+    ) -> Tensor:
+        """(B, N, M) logarithm of the match."""
+        # -beta (|f - g|^2 - alpha) with |f| = |g| = 1
+        scale, offset = 2 * beta[:, None, None], (beta * (alpha - 2))[:, None, None]
+        log_affinity = (scale * source_features) @ target_features.mT + offset
+        iterations, source_mask, target_mask = self.config.sinkhorn_iterations, clouds.source_mask, clouds.target_mask
+        return log_sinkhorn(log_affinity, iterations, source_mask=source_mask, target_mask=target_mask)
+
+    def _pose(
+        self, clouds: Clouds, log_match: Tensor, extras: dict[str, Tensor], generator: torch.Generator | None
+    ) -> tuple[Alignment, Round]:
+        match = log_match.exp()
+        weights = match.sum(-1)  # (B, N)
+        if self.config.head.head == "point":
+            matched = match @ clouds.target / (weights + _SMALL)[..., None]
+            alignment = _short(point_to_point(clouds.source, matched, weights, clouds.source_mask), weights)
+        else:
+            if clouds.source_mask is not None:  # a row without any partner has no largest entry
+                log_match = log_match.masked_fill(~clouds.source_mask[..., None], 0.0)
+            sample = self.training or self.config.sample_in_evaluation
+            hard = hard_match(log_match, sample=sample, generator=generator)
+            normals, mask = clouds.target_normals, clouds.source_mask
+            alignment, matched = pose_from_match(
+                self.config.head, hard, clouds.source, clouds.target, normals, weights, mask
+            )
+        return alignment, Round(alignment.T_target_source, clouds.source, matched, weights, match, extras)
+
+
+class FeatureNetwork(nn.Module):
+    """(B, N, C) features of unit length from the edges of clouds, the same network for both sides.
+
+    Layers on edges, maximum over the edges of a point, layers on points. Each hidden layer is a linear map, GroupNorm
+    over channels, edges and points of a cloud, and a ReLU. A GroupNorm is an affine map once its statistics are known.
+    """
+
+    def __init__(self, config: RPMNetConfig) -> None:
+        super().__init__()
+        raw, width = sum(CHANNELS[name] for name in set(config.features)), config.feature_dim
+        self.prepool = _layers(raw, (width, width, 2 * width), (8, 8, 8))
+        self.postpool = _layers(2 * width, (2 * width, width), (8, 8)).append(nn.Linear(width, width))
+
+    def forward(self, edges: Edges, mask: Tensor | None, T_moved_cloud: Tensor | None = None) -> Tensor:
+        """Features of the clouds, moved by transforms (B, 4, 4); a mask (B, N) as at the door."""
+        (first, first_norm), (second, second_norm), (third, third_norm) = _pairs(self.prepool)
+        moments = edges.moments()
+        count = moments[:, -1, -1]
+        if T_moved_cloud is None:
+            first_map = _folded(first, first_norm, moments)
+        else:
+            motion = edges.motion(T_moved_cloud.to(moments.dtype))
+            first_map = _folded(first, first_norm, motion @ moments @ motion.mT) @ motion
+        values, sums, squares = second_layer(edges, first_map.to(edges.raw.dtype), second.weight)
+        scale, shift = _scale_and_shift(second, second_norm, sums, squares, count)
+        # The last GroupNorm keeps or turns the order of values, so that it can wait until after the maximum.
+        sign = torch.where(third_norm.weight.detach() < 0, -1, 1).to(values.dtype)
+        maxima, sums, squares = pooled_layer(edges, values, scale, shift, sign[:, None] * third.weight)
+        scale, shift = _scale_and_shift(third, third_norm, sign * sums, squares, count)
+        values = torch.addcmul(shift[:, None], edges.to_clouds(sign * maxima), scale[:, None]).relu()  # (B, N, 2 C)
+        for linear, norm in _pairs(self.postpool):
+            values = _normalized_layer(linear, norm, values, mask)
+        return F.normalize(self.postpool[-1](values), dim=-1)
+
+
+class ParameterNetwork(nn.Module):
+    """beta (B,) and alpha (B,) from the coordinates of both clouds, with a channel that tells one from the other."""
+
+    def __init__(self, config: RPMNetConfig) -> None:
+        super().__init__()
+        width = config.parameter_dim
+        self.prepool = _layers(4, (width, width, width, 2 * width, 16 * width), (8, 8, 8, 8, 16))
+        self.postpool = _layers(16 * width, (8 * width, 4 * width), (16, 16)).append(nn.Linear(4 * width, 2))
+
+    def forward(self, clouds: Clouds) -> tuple[Tensor, Tensor]:
+        mask = _joined(clouds.source_mask, clouds.target_mask, clouds)
+        values = torch.cat([F.pad(clouds.source, (0, 1)), F.pad(clouds.target, (0, 1), value=1.0)], dim=1)
+        *layers, (last, last_norm) = _pairs(self.prepool)
+        for linear, norm in layers:
+            values = _normalized_layer(linear, norm, values, mask)
+        folded = _folded(last, last_norm, _moments(values, mask)).to(values.dtype)  # (B, O, C + 1)
+        with torch.no_grad():
+            heights = values @ folded[..., :-1].mT  # (B, N + M, O)
+            if mask is not None:
+                heights.masked_fill_(~mask[..., None], float("-inf"))
+            highest = largest(heights)[1]  # (B, O)
+        # Only the highest points are looked at once more, with a gradient.
+        maxima = (take(values, highest) * folded[..., :-1]).sum(-1) + folded[..., -1]
+        logits = self.postpool(maxima.relu())
+        beta, alpha = F.softplus(logits).unbind(-1)
+        return beta, alpha
+
+
+def _layers(channels: int, widths: tuple[int, ...], groups: tuple[int, ...]) -> nn.Sequential:
+    """Linear map, GroupNorm and ReLU for each width."""
+    layers = nn.Sequential()
+    for width, group in zip(widths, groups, strict=True):
+        layers.extend([nn.Linear(channels, width), nn.GroupNorm(group, width), nn.ReLU()])
+        channels = width
+    return layers
+
+
+def _pairs(layers: nn.Sequential) -> Iterator[tuple[nn.Linear, nn.GroupNorm]]:
+    """The linear maps that have a GroupNorm, with it."""
+    modules = list(layers)
+    for linear, norm in zip(modules[0::3], modules[1::3], strict=False):
+        assert isinstance(linear, nn.Linear)
+        assert isinstance(norm, nn.GroupNorm)
+        yield linear, norm
+
+
+def _normalized_layer(linear: nn.Linear, norm: nn.GroupNorm, values: Tensor, mask: Tensor | None) -> Tensor:
+    """(B, N, O) linear map, GroupNorm over the present points, ReLU, of values (B, N, C)."""
+    folded = _folded(linear, norm, _moments(values, mask)).to(values.dtype)
+    return torch.baddbmm(folded[:, None, :, -1], values, folded[..., :-1].mT).relu()
+
+
+def _moments(values: Tensor, mask: Tensor | None) -> Tensor:
+    """(B, C + 1, C + 1) sums of ``h h^T`` over the present points, for values (B, N, C) and a one after them."""
+    values = F.pad(values, (0, 1), value=1.0)
+    return values.mT @ (values if mask is None else values * mask[..., None])
+
+
+def _folded(linear: nn.Linear, norm: nn.GroupNorm, moments: Tensor) -> Tensor:
+    """(B, O, C + 1) a linear map and the GroupNorm after it as one map for each cloud, in the precision of the moments.
+
+    The statistics of what the linear map makes follow from the moments (B, C + 1, C + 1) of what it takes.
+    """
+    weight = linear.weight.to(moments.dtype)
+    products = weight @ moments[:, :-1]  # (B, O, C + 1)
+    squares = (products[..., :-1] * weight).sum(-1)
+    scale, shift = _scale_and_shift(linear, norm, products[..., -1], squares, moments[:, -1, -1])
+    return torch.cat([scale[..., None] * weight, shift[..., None]], dim=-1)
+
+
+def _scale_and_shift(
+    linear: nn.Linear, norm: nn.GroupNorm, sums: Tensor, squares: Tensor, count: Tensor
+) -> tuple[Tensor, Tensor]:
+    """(B, O) each: what the GroupNorm after a linear map ``W h + b`` multiplies ``W h`` with, and adds.
+
+    Args:
+        sums: (B, O) of ``W h``.
+        squares: (B, O) sums of its squares.
+        count: (B,) how many there are of each.
+    """
+    # In float64, as squares of means are subtracted from means of squares.
+    means, squares = sums.double() / count[:, None], squares.double() / count[:, None]
+    bias = linear.bias.double()
+    squares = _over_groups(norm, squares + (2 * means + bias) * bias)
+    means = _over_groups(norm, means + bias)
+    scale = norm.weight / ((squares - means.square()).clamp(min=0) + norm.eps).sqrt()
+    return scale.to(sums.dtype), (norm.bias + scale * (bias - means)).to(sums.dtype)
+
+
+def _over_groups(norm: nn.GroupNorm, values: Tensor) -> Tensor:
+    """(B, O) the mean over its group, for every channel of (B, O)."""
+    groups = values.unflatten(-1, (norm.num_groups, -1))
+    return groups.mean(-1, keepdim=True).expand_as(groups).flatten(1)
+
+
+def _joined(source_mask: Tensor | None, target_mask: Tensor | None, clouds: Clouds) -> Tensor | None:
+    """(B, N + M) bool, or None where nothing is absent."""
+    if source_mask is None and target_mask is None:
+        return None
+    masks = [
+        torch.ones(points.shape[:2], dtype=torch.bool, device=points.device) if mask is None else mask
+        for points, mask in ((clouds.source, source_mask), (clouds.target, target_mask))
+    ]
+    return torch.cat(masks, dim=1)
+
+
+def _short(alignment: Alignment, weights: Tensor) -> Alignment:
+    """The published pose, whose translation is a little short.
+
+    The published Procrustes divides weights by their sum plus a small number, so that both centroids, and with them the
+    translation, are shorter by the same factor. The rotation hardly notices: by the square of what is missing.
+    """
+    total = weights.sum(-1)
+    factor = (total / (total + _SMALL))[:, None]
+    T = alignment.T_target_source
+    T = se3.from_rotation_translation(T[:, :3, :3], T[:, :3, 3] * factor)
+    return replace(alignment, T_target_source=T, _T=T[:, :3].double())

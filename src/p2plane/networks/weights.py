@@ -1,0 +1,105 @@
+"""Our weights files: safetensors, with all that is needed to use them again in the header.
+
+No code runs from such a file. The header holds the name of the network, its settings, and whatever was noted about its
+training: data, protocol, metrics.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+from collections.abc import Mapping
+from dataclasses import asdict, fields, is_dataclass
+from pathlib import Path
+from typing import Any, get_type_hints
+
+from torch import nn
+
+from p2plane.networks.registry import CONFIGS, MODELS
+
+FORMAT = "p2plane-1"
+
+
+def save_model(path: str | os.PathLike, model: nn.Module, notes: Mapping[str, Any] | None = None) -> None:
+    """Write a network with its settings; an older file of that name stays until the new one is complete.
+
+    Args:
+        path: should end with ``.safetensors``.
+        model: one of `MODELS`.
+        notes: anything JSON can hold: the data protocol, the metrics, the commit.
+    """
+    from safetensors.torch import save_file
+
+    names = [name for name, kind in MODELS.items() if type(model) is kind]
+    if not names:
+        raise ValueError(f"model must be one of {tuple(MODELS)}, got {type(model).__name__}")
+    header = {
+        "format": FORMAT,
+        "model": names[0],
+        "config": json.dumps(asdict(model.config)),  # type: ignore[call-overload, arg-type]
+        "notes": json.dumps(dict(notes or {})),
+    }
+    target = Path(path)
+    temporary = target.with_name(f".{target.name}.{secrets.token_hex(4)}.part")
+    tensors = {name: tensor.contiguous().cpu() for name, tensor in model.state_dict().items()}
+    try:
+        save_file(tensors, temporary, metadata=header)
+        os.replace(temporary, target)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def load_model(path: str | os.PathLike, **changes: Any) -> nn.Module:
+    """The network of a weights file, in evaluation mode.
+
+    Args:
+        path: a file that `save_model` wrote.
+        changes: settings that should differ from those in the file, such as ``head=HeadConfig("plane")``.
+    """
+    from safetensors import SafetensorError
+    from safetensors.torch import load_file
+
+    path = Path(path)
+    header = read_header(path)
+    config = config_from(CONFIGS[header["model"]], header["config"] | changes)
+    model = MODELS[header["model"]](config)
+    try:
+        tensors = load_file(path)
+    except SafetensorError as error:
+        raise ValueError(f"{path} must be a weights file, but {error}") from error
+    missing, unexpected = model.load_state_dict(tensors, strict=False)
+    if missing or unexpected:
+        raise ValueError(f"{path} must fit {header['model']}: missing {missing[:5]}, unexpected {unexpected[:5]}")
+    return model.eval()
+
+
+def read_header(path: str | os.PathLike) -> dict[str, Any]:
+    """The header of a weights file: "model", "config" and "notes"."""
+    from safetensors import SafetensorError, safe_open
+
+    if not Path(path).is_file():
+        raise FileNotFoundError(f"there is no weights file {path}")
+    try:
+        with safe_open(path, "pt") as file:
+            header = file.metadata() or {}
+    except SafetensorError as error:
+        raise ValueError(f"{path} must be a safetensors file, but {error}") from error
+    if header.get("format") != FORMAT or header.get("model") not in MODELS:
+        raise ValueError(f"{path} must have the format {FORMAT} and a model of {tuple(MODELS)}, got {header}")
+    return {"model": header["model"], "config": json.loads(header["config"]), "notes": json.loads(header["notes"])}
+
+
+def config_from(kind: Any, values: Mapping[str, Any]) -> Any:
+    """Settings of a dataclass from a mapping, nested ones too; unknown names raise."""
+    hints = get_type_hints(kind)
+    unknown = sorted(set(values) - {field.name for field in fields(kind)})
+    if unknown:
+        raise ValueError(f"{kind.__name__} must have settings out of {sorted(hints)}, got {unknown[0]!r}")
+    return kind(**{name: _value(hints[name], value) for name, value in values.items()})
+
+
+def _value(kind: Any, value: Any) -> Any:
+    if is_dataclass(kind) and isinstance(value, Mapping):
+        return config_from(kind, value)
+    return tuple(value) if isinstance(value, list) else value
