@@ -1,0 +1,100 @@
+"""What `register` returns for two scans."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from p2plane.data.cloud import Cloud
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A pose that was weighed."""
+
+    origin: str
+    """Which search proposed it: "initial", "search", "ransac", the name of a model ..."""
+    T_target_source: Tensor
+    """(4, 4) float64."""
+    fitness: float
+    """Share of the source points that have a target point within the inlier distance, once refined."""
+    plane_rmse: float
+    """Root mean square distance of those points to the planes of their partners, in the target's units."""
+    score: float
+    """What the candidates are ranked by; higher is better."""
+
+
+@dataclass(frozen=True)
+class Matches:
+    """The pairs that the final pose brings together, for pictures and for whoever wants to look closer."""
+
+    source: Tensor
+    """(K,) int64, rows of `Registration.source`."""
+    target: Tensor
+    """(K,) int64, rows of `Registration.target`."""
+    residuals: Tensor
+    """(K,) signed distance to the partner's plane, in the target's units."""
+    weights: Tensor
+    """(K,) in [0, 1], what the robust kernel gave each pair."""
+
+
+@dataclass(frozen=True)
+class Registration:
+    """The pose between two scans, and how far it can be trusted.
+
+    Lengths are in the target's units. Covariance and information are in the coordinates (omega, v) of the library,
+    rotation first, in the target frame; they know of noise alone and take the pairs as right, so they are optimistic.
+    """
+
+    T_target_source: Tensor
+    """(4, 4) float64, maps source coordinates to target coordinates."""
+    confident: bool
+    """Whether the answer may be used without a second look."""
+    confidence: float
+    """The estimated probability that the pose is right, in [0, 1]."""
+    fitness: float
+    """Share of the source points that have a target point within `inlier_distance`."""
+    inlier_rmse: float
+    """Root mean square distance of those points to their partners."""
+    plane_rmse: float
+    """The same to the planes of their partners."""
+    normal_agreement: float
+    """Median of |cos| of the angle between the normals of partners."""
+    inlier_distance: float
+    """How near partners must be."""
+    information: Tensor
+    """(6, 6) float64."""
+    covariance: Tensor
+    """(6, 6) float64, zero along undetermined and held directions."""
+    undetermined: tuple[str, ...]
+    """The directions that the geometry leaves open, in words: "slides along x", "turns about z"."""
+    directions: Tensor
+    """(D, 6) float64 those directions as motions (omega, v) about `center`, v in units of `size`."""
+    center: Tensor
+    """(3,) float64 the middle of the overlap, in the target frame."""
+    size: float
+    """Diagonal of the target's bounding box."""
+    warnings: tuple[str, ...]
+    """What a careful person would want to know."""
+    timings: Mapping[str, float]
+    """Seconds by stage, in the order of the stages."""
+    candidates: tuple[Candidate, ...]
+    """The poses that were weighed, best first."""
+    source: Cloud
+    """The source as it was compared: thinned, with normals, in its own frame."""
+    target: Cloud
+    """The target likewise."""
+    matches: Matches
+    """The pairs of these two clouds that the pose brings together."""
+
+    @property
+    def R(self) -> Tensor:
+        """(3, 3) rotation."""
+        return self.T_target_source[:3, :3]
+
+    @property
+    def t(self) -> Tensor:
+        """(3,) translation."""
+        return self.T_target_source[:3, 3]
