@@ -39,9 +39,9 @@ def test_check_reads_every_shape(tmp_path, capsys):
 
 
 def test_what_goes_wrong_is_one_line_and_an_exit_code(capsys):
-    assert main(["data", "check", "modelnet40"]) == 1
+    assert main(["data", "check", "modelnet40"]) == 2
     assert "p2plane: modelnet40_ply_hdf5_2048 or" in capsys.readouterr().err
-    assert main(["data", "check", "kitti"]) == 1
+    assert main(["data", "check", "kitti"]) == 2
     assert "name must be one of ('modelnet40'" in capsys.readouterr().err
     assert main(["data", "download", "icl-nuim"]) == 1
     assert "name must be a data set that can be downloaded" in capsys.readouterr().err
