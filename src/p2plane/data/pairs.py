@@ -126,27 +126,30 @@ class PairDataset(Dataset):
         self._epoch.fill_(epoch)
 
     def __getitem__(self, index: int) -> Pair:
+        return self.pair(index, int(self._epoch))
+
+    def pair(self, index: int, epoch: int) -> Pair:
+        """The pair of an index in an epoch, whatever `set_epoch` said; the epoch matters to fresh pairs alone."""
         if not -len(self) <= index < len(self):
             raise IndexError(f"index must be between {-len(self)} and {len(self) - 1}, got {index}")
         index %= len(self)
+        random = self._random(index, epoch)
         if isinstance(self.protocol, str) and self.protocol in PUBLISHED:
             shape = _side(self.shapes[index])
-            made = self._published(self.protocol, shape, index)
+            made = self._published(self.protocol, shape, index, random)
         else:
             settings = PROTOCOLS[self.protocol] if isinstance(self.protocol, str) else self.protocol
-            random = self._random(index)
             shape = self._composed(settings, index, random)
             made = make_pair(shape, settings, random)
         return _pair(made, shape if self.whole else None)
 
-    def _random(self, index: int) -> RandomState:
-        epoch = 1 + int(self._epoch) if self.fresh else 0  # a test pair is no pair of any epoch
-        return RandomState([self.seed, epoch, index])
+    def _random(self, index: int, epoch: int) -> RandomState:
+        # a test pair is no pair of any epoch
+        return RandomState([self.seed, 1 + epoch if self.fresh else 0, index])
 
-    def _published(self, protocol: str, shape: Side, index: int) -> Made:
+    def _published(self, protocol: str, shape: Side, index: int, random: RandomState) -> Made:
         if not self.fresh:
             return PUBLISHED[protocol](shape, lambda: RandomState(index), True)
-        random = self._random(index)
         return PUBLISHED[protocol](shape, lambda: random, False)
 
     def _composed(self, settings: PairSettings, index: int, random: RandomState) -> Side:

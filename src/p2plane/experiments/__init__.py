@@ -1,1 +1,1 @@
-"""The paper's experiments: what has to be run for them, and the tables and figures that are made of the results."""
+"""The paper's experiments; the settings of every training are in `configs/`."""

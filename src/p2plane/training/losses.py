@@ -1,11 +1,27 @@
-"""The losses that the networks were published with."""
+"""The losses that the networks were published with, and the paper's; all of them by name at the end."""
 
 from __future__ import annotations
+
+from collections.abc import Callable
+from functools import wraps
 
 import torch
 from torch import Tensor
 
+from p2plane.data.pair import PairBatch
+from p2plane.networks.comparison_losses import deepgmr_loss, pointnetlk_loss
+from p2plane.networks.rpmnet_loss import rpmnet_loss
 from p2plane.solve.alignment import Alignment
+
+
+def rigid_motion_loss(result: Alignment, T_true: Tensor) -> Tensor:
+    """The paper's loss: ``|R^T R_true - I|_F^2 + |t - t_true|^2``, in the mean over poses (B, 4, 4).
+
+    Gradient: both arguments.
+    """
+    T = result.T_target_source
+    turned = T[..., :3, :3].mT @ T_true[..., :3, :3] - _identity(T_true)
+    return turned.square().sum((-2, -1)).mean() + (T - T_true)[..., :3, 3].square().sum(-1).mean()
 
 
 def motion_loss(T_target_source: Tensor, T_true: Tensor) -> Tensor:
@@ -74,3 +90,30 @@ def prnet_loss(
 
 def _identity(like: Tensor) -> Tensor:
     return torch.eye(3, dtype=like.dtype, device=like.device)
+
+
+def _by_truth(loss: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    """A loss of an alignment and a batch out of one of an alignment and the true poses."""
+
+    @wraps(loss)
+    def of_batch(alignment: Alignment, batch: PairBatch, **options: float) -> Tensor:
+        return loss(alignment, batch.T_target_source, **options)
+
+    return of_batch
+
+
+@wraps(rpmnet_loss)
+def _rpmnet(alignment: Alignment, batch: PairBatch, **options: float | str) -> Tensor:
+    masks = batch.source_mask, batch.target_mask
+    return rpmnet_loss(alignment, batch.source, batch.T_target_source, *masks, **options)  # type: ignore[arg-type]
+
+
+LOSSES: dict[str, Callable[..., Tensor]] = {
+    "motion": _by_truth(rigid_motion_loss),
+    "dcp": _by_truth(dcp_loss),
+    "prnet": _by_truth(prnet_loss),
+    "rpmnet": _rpmnet,
+    "deepgmr": _by_truth(deepgmr_loss),
+    "pointnetlk": _by_truth(pointnetlk_loss),
+}
+"""Losses of an `Alignment` and a `PairBatch`; keyword arguments are settings of a config."""
