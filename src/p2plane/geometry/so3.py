@@ -109,3 +109,19 @@ def icosahedral() -> Tensor:
         products = torch.cat([group, group @ fifth, group @ half])
         group = project(torch.unique((products * 1e6).round() / 1e6 + 0.0, dim=0))
     return group
+
+
+def spread(count: int) -> Tensor:
+    """(count, 3, 3) float64 rotations spread evenly over SO(3), always the same (super-Fibonacci spirals, Alexa 2022)."""
+    if count < 1:
+        raise ValueError(f"count must be at least 1, got {count}")
+    place = torch.arange(count, dtype=torch.float64) + 0.5
+    inner, outer = (place / count).sqrt(), (1 - place / count).sqrt()
+    alpha, beta = 2 * math.pi * place / math.sqrt(2), 2 * math.pi * place / 1.533751168755204288118041
+    quaternions = [inner * alpha.sin(), inner * alpha.cos(), outer * beta.sin(), outer * beta.cos()]
+    return roma.unitquat_to_rotmat(torch.stack(quaternions, dim=-1))
+
+
+def about_axis(axis: int, angles: Tensor) -> Tensor:
+    """(..., 3, 3) turns by angles (...) about x, y or z (axis 0, 1 or 2)."""
+    return exp(angles[..., None] * torch.eye(3, dtype=angles.dtype, device=angles.device)[axis])

@@ -1,0 +1,80 @@
+"""Clouds on regular grids: the nearest point of a place at the price of one look-up, and the best shift by correlation."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from scipy import ndimage
+from torch import Tensor
+
+OUTLYING = 0.01  # share of the points, at either end of an axis, that has no say in how large a cloud is
+ROTATIONS_AT_ONCE = 16
+
+
+def extent_box(points: Tensor) -> tuple[Tensor, Tensor]:
+    """(3,) lowest and highest corner of a cloud (N, 3) without its outlying points."""
+    ordered = points.sort(dim=0).values
+    skip = int(OUTLYING * len(points))
+    return ordered[skip], ordered[len(points) - 1 - skip]
+
+
+class NearestGrid:
+    """For every place near a cloud, the row of the cloud's point that is about nearest: within a cell's diagonal."""
+
+    def __init__(self, points: Tensor, cells: int = 64, margin: float = 0.25) -> None:
+        """Args:
+        points: (N, 3), at least one.
+        cells: along the longest side.
+        margin: how far the grid reaches beyond the cloud, in units of its longest side.
+        """
+        low, high = extent_box(points)
+        longest = float((high - low).max()) or 1.0
+        self._cell = longest * (1 + 2 * margin) / cells
+        self._low = low - margin * longest
+        shape = ((high - low + 2 * margin * longest) / self._cell).ceil().long() + 1
+        self._last = shape - 1
+        occupied = np.full(tuple(shape.tolist()), -1)
+        occupied[tuple(self._places(points).unbind(-1))] = np.arange(len(points))
+        nearest = ndimage.distance_transform_edt(occupied < 0, return_distances=False, return_indices=True)
+        self._rows = torch.from_numpy(occupied[tuple(nearest)].ravel())
+        self._strides = torch.stack([shape[1] * shape[2], shape[2], shape.new_ones(())])
+
+    def __call__(self, query: Tensor) -> Tensor:
+        """(..., N) int64 rows for places (..., N, 3); those outside take the nearest cell."""
+        return self._rows[(self._places(query) * self._strides).sum(-1)]
+
+    def _places(self, points: Tensor) -> Tensor:
+        return torch.minimum(((points - self._low) / self._cell).clamp(min=0).long(), self._last)
+
+
+def best_translations(source: Tensor, target: Tensor, rotations: Tensor, cells: int) -> Tensor:
+    """(K, 3) for each rotation (K, 3, 3), the shift that lets most of the turned source fall on the target.
+
+    Both clouds (N, 3), (M, 3) become grids of occupied cells, the target's blurred by one cell, and the highest value
+    of their correlation, found by Fourier transforms, is the best shift.
+    """
+    center = source.mean(0)
+    source = source - center
+    radius = source.norm(dim=-1).max()
+    cell = float(torch.maximum(2 * radius, (target.amax(0) - target.amin(0)).max())) / (cells - 1) or 1.0
+    size, low = 2 * cells, target.amin(0)  # twice as many cells as a cloud takes: shifts do not wrap around
+    blurred = ndimage.gaussian_filter(_occupied((target - low)[None], cell, size)[0].numpy(), 1.0, mode="wrap")
+    spectrum = torch.fft.rfftn(torch.from_numpy(blurred))
+    shifts = []
+    for some in rotations.split(ROTATIONS_AT_ONCE):
+        turned = source @ some.mT  # (k, N, 3)
+        corner = turned.amin(1)
+        moving = torch.fft.rfftn(_occupied(turned - corner[:, None], cell, size), dim=(1, 2, 3))
+        overlap = torch.fft.irfftn(moving.conj() * spectrum, s=(size,) * 3, dim=(1, 2, 3))
+        highest = overlap.flatten(1).argmax(1)
+        steps = torch.stack([highest // size**2, highest // size % size, highest % size], dim=-1)
+        steps = torch.where(steps >= cells, steps - size, steps)
+        shifts.append(low + cell * steps - corner - some @ center)
+    return torch.cat(shifts)
+
+
+def _occupied(points: Tensor, cell: float, size: int) -> Tensor:
+    """(K, size, size, size) float32, one where a cell holds a point of the clouds (K, N, 3), whose corner is zero."""
+    places = (points / cell).long().clamp(max=size - 1)
+    flat = (places[..., 0] * size + places[..., 1]) * size + places[..., 2]
+    return torch.zeros(len(points), size**3).scatter_(1, flat, 1.0).view(-1, size, size, size)

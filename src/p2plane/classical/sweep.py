@@ -1,0 +1,156 @@
+"""A global search that needs no features and no training: sweep over all rotations, and let ICP sort them out.
+
+Each rotation of a grid gets the translation at which the two clouds overlap most. From there all candidates make a few
+rounds of ICP at once, with partners from a look-up table, while the distance at which partners count shrinks; those
+with little overlap drop out on the way. The best that are left, and differ, are the proposals.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from p2plane.classical.grids import NearestGrid, best_translations, extent_box
+from p2plane.geometry import se3, so3
+from p2plane.solve.distances import point_to_distribution
+
+
+@dataclass(frozen=True)
+class SweepSettings:
+    """How thoroughly to search."""
+
+    rotations: int = 500
+    """On the grid; they are about 1 / cbrt(rotations) of a turn apart."""
+    cells: int = 24
+    """Of the correlation, along the longer cloud."""
+    stages: tuple[tuple[int, tuple[float, ...]], ...] = (
+        (150, (0.2, 0.15, 0.1)),
+        (40, (0.08, 0.06, 0.05)),
+        (16, (0.04, 0.04, 0.04, 0.03, 0.03, 0.03, 0.03, 0.03)),
+    )
+    """How many candidates are left after each stage, and the reach of its rounds in units of the target's diagonal."""
+    point_share: float = 0.05
+    """How much of the identity is added to ``n n^T``."""
+    distinct_angle: float = math.radians(10)
+    distinct_shift: float = 0.05
+    """Proposals differ by this angle, or by this part of the target's diagonal."""
+    proposals: int = 6
+
+
+class Proposals(NamedTuple):
+    """Poses worth a closer look, best first."""
+
+    T_target_source: Tensor  # (P, 4, 4) float64
+    overlaps: Tensor  # (P,) in [0, 1]
+
+
+class Surface(NamedTuple):
+    """Points with normals, zero where a point has none."""
+
+    points: Tensor  # (N, 3) float64
+    normals: Tensor  # (N, 3)
+
+
+def sweep(
+    source: Surface,
+    target: Surface,
+    *,
+    rotations: Tensor | None = None,
+    starts: Tensor | None = None,
+    initial: Tensor | None = None,
+    hold: Sequence[str] = (),
+    settings: SweepSettings | None = None,
+) -> Proposals:
+    """The poses at which two clouds overlap best.
+
+    Args:
+        source: a few hundred points, evenly spread.
+        target: some more.
+        rotations: (K, 3, 3) to be tried; None for a grid over all of SO(3).
+        starts: (S, 4, 4) poses to be tried besides.
+        initial: (4, 4) what held directions keep; None for the identity.
+        hold: directions that are known, as in `point_to_plane`; the rotations must respect them.
+        settings: how thoroughly to search.
+    """
+    settings = settings or SweepSettings()
+    rotations = so3.spread(settings.rotations) if rotations is None else rotations.double()
+    shifts = best_translations(source.points, target.points, rotations, settings.cells)
+    T = se3.from_rotation_translation(rotations, shifts)
+    if starts is not None:
+        T = torch.cat([T, starts.double()])
+    if initial is not None:
+        T = _with_held_translation(T, initial, hold)
+    return _narrow(_Field(source, target, settings, hold), T)
+
+
+class _Field:
+    """What the rounds look at."""
+
+    def __init__(self, source: Surface, target: Surface, settings: SweepSettings, hold: Sequence[str]) -> None:
+        self.source, self.target, self.settings, self.hold = source, target, settings, hold
+        low, high = extent_box(target.points)
+        self.size = float((high - low).norm()) or 1.0
+        self.nearest = NearestGrid(target.points)
+
+    def partners(self, T: Tensor, reach: float) -> tuple[Tensor, Tensor, Tensor]:
+        """(K, N, 3) points and normals next to the moved source, and (K, N) how well they fit, in [0, 1]."""
+        moved = se3.apply(T, self.source.points.expand(len(T), -1, -1))
+        turned = se3.rotate(T, self.source.normals.expand(len(T), -1, -1))
+        rows = self.nearest(moved)
+        points, normals = self.target.points[rows], self.target.normals[rows]
+        nearness = 1 - (moved - points).square().sum(-1) / reach**2
+        return points, normals, nearness.clamp(min=0) * (turned * normals).sum(-1).square()
+
+    def overlap(self, T: Tensor, reach: float) -> Tensor:
+        """(K,) mean fit of all points."""
+        return self.partners(T, reach)[2].mean(-1)
+
+    def step(self, T: Tensor, reach: float) -> Tensor:
+        """(K, 4, 4) after one round of ICP."""
+        points, normals, fit = self.partners(T, reach)
+        identity = torch.eye(3, dtype=normals.dtype)
+        precisions = normals[..., :, None] * normals[..., None, :] + self.settings.point_share * identity
+        source = self.source.points.expand(len(T), -1, -1)
+        return point_to_distribution(
+            source, points, precisions, fit, initial=T, solver="accumulate", max_iterations=1, hold=self.hold
+        ).T_target_source
+
+
+def _narrow(field: _Field, T: Tensor) -> Proposals:
+    """Rounds of ICP for all, then for those that are left."""
+    for keep, reaches in field.settings.stages:
+        for reach in reaches:
+            T = field.step(T, reach * field.size)
+        overlaps = field.overlap(T, reaches[-1] * field.size)
+        order = overlaps.argsort(descending=True)[:keep]
+        T, overlaps = T[order], overlaps[order]
+    kept = distinct(T, field.target.points.mean(0), field.size, field.settings)[: field.settings.proposals]
+    return Proposals(T[kept], overlaps[kept])
+
+
+def distinct(T: Tensor, center: Tensor, size: float, settings: SweepSettings) -> list[int]:
+    """Rows of the poses (K, 4, 4) that are not close to an earlier one, judged at a place in the target frame."""
+    kept: list[int] = []
+    for row in range(len(T)):
+        if not any(is_close(T[row], T[other], center, size, settings) for other in kept):
+            kept.append(row)
+    return kept
+
+
+def is_close(T: Tensor, T_other: Tensor, center: Tensor, size: float, settings: SweepSettings) -> bool:
+    """Whether two poses (4, 4) are the same proposal."""
+    T_change = T @ se3.inverse(T_other)
+    shift = (se3.apply(T_change, center[None])[0] - center).norm()
+    angle = so3.log(T_change[:3, :3]).norm()
+    return bool(angle < settings.distinct_angle and shift < settings.distinct_shift * size)
+
+
+def _with_held_translation(T: Tensor, initial: Tensor, hold: Sequence[str]) -> Tensor:
+    held = torch.tensor([name in hold for name in ("tx", "ty", "tz")])
+    t = torch.where(held, initial[:3, 3].double(), T[:, :3, 3])
+    return se3.from_rotation_translation(T[:, :3, :3], t)
