@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, fields, replace
 from typing import Any, get_type_hints
 
 import numpy as np
@@ -132,7 +132,7 @@ class Part:
         return self._known[member]
 
     def split(self, share: float) -> tuple[Part, Part]:
-        """Two parts: of every category, the last shapes go to the second; both are all of it if it is a single shape."""
+        """Two parts: the last shapes of every category go to the second; both are the whole if that is one shape."""
         held_out = np.zeros(len(self), dtype=bool)
         for label in np.unique(self.labels):
             rows = np.flatnonzero(self.labels == label)
@@ -208,7 +208,6 @@ class TrainingData:
 
     train: PairStream
     validation: PairStream
-    names: tuple[str, ...] = field(default=())
 
 
 def open_data(kinds: Sequence[DataSettings], *, seed: int, held_out: float) -> TrainingData:
@@ -229,9 +228,7 @@ def open_data(kinds: Sequence[DataSettings], *, seed: int, held_out: float) -> T
         for which, shapes in enumerate(opened[of_shapes]):
             parts[which].append(PairDataset(shapes, kind.pairs or kind.protocol, seed=seeds[which], fresh=True))
     weights = [kind.weight for kind in kinds]
-    streams = [PairStream(each, weights, number) for each, number in zip(parts, seeds, strict=True)]
-    names = tuple(f"{kind.name}/{kind.protocol}" for kind in kinds)
-    return TrainingData(*streams, names=names)
+    return TrainingData(*(PairStream(each, weights, number) for each, number in zip(parts, seeds, strict=True)))
 
 
 def loader(stream: Dataset, sampler: Any, workers: int) -> DataLoader:
@@ -259,5 +256,7 @@ def _shares(weights: Sequence[float], total: int) -> list[int]:
 def described(kinds: Sequence[DataSettings]) -> list[dict[str, Any]]:
     """What the pairs were, for the notes of a weights file."""
     return [
-        {"data": kind.name, "protocol": kind.protocol, **(asdict(kind.pairs) if kind.pairs else {})} for kind in kinds
+        {"data": kind.name, "protocol": kind.protocol, "half": kind.half, "weight": kind.weight}
+        | (asdict(kind.pairs) if kind.pairs else {})
+        for kind in kinds
     ]

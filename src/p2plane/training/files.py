@@ -10,12 +10,12 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from p2plane.training.settings import unknown
+from p2plane.training.settings import inside, unknown
 
 if sys.version_info >= (3, 11):
     import tomllib
 else:
-    import tomli as tomllib
+    import tomli as tomllib  # type: ignore[import-not-found]
 
 
 def packaged_configs() -> dict[str, Path]:
@@ -65,6 +65,17 @@ def merged(below: Any, above: Any) -> Any:
     return above
 
 
+def differences(before: Any, now: Any, where: str = "") -> list[str]:
+    """What changed from one table to another, by dotted names, in words."""
+    if isinstance(before, list) and isinstance(now, list) and len(before) == len(now):
+        before, now = dict(enumerate(before)), dict(enumerate(now))
+    if not isinstance(before, Mapping) or not isinstance(now, Mapping):
+        return [] if before == now else [f"{where} was {before!r} and is {now!r}"]
+    names = list(dict.fromkeys([*before, *now]))
+    found = [differences(before.get(name), now.get(name), inside(where, str(name))) for name in names]
+    return [line for lines in found for line in lines]
+
+
 def _read(path: Path, above: tuple[Path, ...]) -> dict[str, Any]:
     path = path.resolve()
     if path in above:
@@ -81,17 +92,21 @@ def _read(path: Path, above: tuple[Path, ...]) -> dict[str, Any]:
 
 
 def _put(values: Any, keys: list[str], value: Any, whole: str) -> None:
-    for position, key in enumerate(keys):
-        if isinstance(values, list):
-            if not key.isdigit() or int(key) >= len(values):
-                raise ValueError(f"{whole} must have a number below {len(values)} for {key!r}")
-            key = int(key)  # type: ignore[assignment]
-        elif not isinstance(values, dict):
-            raise ValueError(f"{whole} must name a table, but {'.'.join(keys[:position])} is {values!r}")
-        if position == len(keys) - 1:
-            values[key] = value
-        else:
-            values = values[key] if isinstance(values, list) else values.setdefault(key, {})
+    first, *rest = keys
+    if isinstance(values, list):
+        if not first.isdigit() or int(first) >= len(values):
+            raise ValueError(f"{whole} must have a number below {len(values)} in place of {first!r}")
+        place: Any = int(first)
+    elif isinstance(values, dict):
+        place = first
+    else:
+        raise ValueError(f"{whole} must name a setting in a table, but there is {values!r} above {first!r}")
+    if not rest:
+        values[place] = value
+        return
+    if isinstance(values, dict):
+        values.setdefault(place, {})
+    _put(values[place], rest, value, whole)
 
 
 def _parsed(text: str) -> Any:

@@ -158,21 +158,18 @@ def versions() -> dict[str, Any]:
 
 
 def _commit() -> str | None:
-    here = Path(__file__).resolve().parent
-    try:
-        done = subprocess.run(
-            ["git", "-C", str(here), "describe", "--always", "--dirty", "--abbrev=12", "--exclude", "*"],
-            capture_output=True,
-            text=True,
-            timeout=10,
-            check=False,
-        )
-        tracked = subprocess.run(
-            ["git", "-C", str(here), "ls-files", "--error-unmatch", "folder.py"],
-            capture_output=True,
-            timeout=10,
-            check=False,
-        )
-    except (OSError, subprocess.TimeoutExpired):
+    """The commit of the checkout that this file is tracked in, marked where the checkout differs from it."""
+    here = Path(__file__).resolve()
+    if _git(here.parent, "ls-files", "--error-unmatch", here.name) is None:
         return None
-    return done.stdout.strip() or None if done.returncode == 0 and tracked.returncode == 0 else None
+    return _git(here.parent, "describe", "--always", "--dirty", "--abbrev=12", "--exclude", "*")
+
+
+def _git(folder: Path, *arguments: str) -> str | None:
+    """What git says; None where it is not there, or says no."""
+    command = ["git", "-C", str(folder), *arguments]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=10, check=True)
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return done.stdout.strip()

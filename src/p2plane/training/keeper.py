@@ -165,9 +165,7 @@ class Keeper(Callback):
         self._sums, self._count, self._row_began = {}, 0, now
         if trainer.is_global_zero:
             self._logs.write(trainer.global_step, numbers)
-            self._progress.show(
-                trainer.global_step, {"loss": math.nan, "angle_deg": math.nan, "length": math.nan} | numbers
-            )
+            self._progress.show(trainer.global_step, numbers)
 
     def _validate(self, trainer: Trainer, module: TrainingModule) -> None:
         before = monotonic()
@@ -179,8 +177,8 @@ class Keeper(Callback):
         if trainer.is_global_zero:
             self._logs.write(trainer.global_step, {f"validation_{name}": numbers[name] for name in MEASURES})
             self._progress.say(
-                f"step {trainer.global_step}, {self.seconds / 60:.1f} min: angle {numbers['angle_mean_deg']:.3f} deg in "
-                f"the mean, {numbers['angle_median_deg']:.3f} in the median; translation {numbers['length_mean']:.4f}"
+                f"step {trainer.global_step}, {self.seconds / 60:.1f} min: angle {numbers['angle_mean_deg']:.3f} deg "
+                f"(median {numbers['angle_median_deg']:.3f}), translation {numbers['length_mean']:.4f}"
                 f"{' (best)' if is_best else ''}"
             )
             if is_best:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import torch
 from lightning.pytorch import LightningModule
 from torch import Tensor
@@ -50,7 +51,7 @@ class TrainingModule(LightningModule):
         sampler = Positions(settings.batch_size, start=trainer.global_step, rank=rank, world=world)
         return loader(self.data.train, sampler, settings.workers)
 
-    def configure_optimizers(self) -> dict[str, Any]:
+    def configure_optimizers(self) -> Any:
         """The optimiser, and its schedule by steps."""
         optimizer = self.settings.optimizer.build(self.model.parameters())
         scheduler = torch.optim.lr_scheduler.LambdaLR(optimizer, self.factors)
@@ -114,6 +115,4 @@ def aligned(model: RegistrationNetwork, batch: PairBatch) -> Alignment:
 
 def _seed(*numbers: int) -> int:
     """One seed out of several numbers."""
-    import numpy as np
-
     return int(np.random.SeedSequence(numbers).generate_state(1, np.uint64)[0] >> np.uint64(1))

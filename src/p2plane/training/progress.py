@@ -41,11 +41,10 @@ class Progress:
     def show(self, step: int, numbers: dict[str, float]) -> None:
         """Where it stands."""
         if self._bar is not None:
-            text = (
-                f"loss {numbers['loss']:.4f}  {numbers['angle_deg']:.2f} deg  {numbers['length']:.4f}  "
-                f"{numbers['pairs_per_second']:.1f} pairs/s"
-            )
-            self._bar.update(self._task, completed=step, description=text)
+            shown = (("loss", "loss {:.4f}"), ("angle_deg", "{:.2f} deg"), ("length", "{:.4f}"))
+            texts = [text.format(numbers[name]) for name, text in shown if name in numbers]
+            texts.append(f"{numbers['pairs_per_second']:.1f} pairs/s")
+            self._bar.update(self._task, completed=step, description="  ".join(texts))
 
     def say(self, line: str) -> None:
         """A line that stays."""

@@ -17,7 +17,7 @@ from p2plane.networks.door import RegistrationNetwork
 from p2plane.networks.weights import load_model, read_header, save_model
 from p2plane.training.config import TrainSettings
 from p2plane.training.data import open_data
-from p2plane.training.files import read_config
+from p2plane.training.files import differences, read_config
 from p2plane.training.folder import RunFolder
 
 FREE_TO_CHANGE = ("budget", "checkpoint", "workers", "threads", "log_every")
@@ -136,12 +136,10 @@ def _fit(settings: TrainSettings, folder: RunFolder, model: RegistrationNetwork,
 def _check_same(settings: TrainSettings, folder: RunFolder, model: RegistrationNetwork, found: Any) -> None:
     """A run is resumed with its own settings, and a checkpoint goes into its own network."""
     path, checkpoint = found
-    before, now = read_config(folder.config), settings.values()
-    differing = [name for name in now if name not in FREE_TO_CHANGE and before.get(name) != now[name]]
+    differing = differences(_decisive(read_config(folder.config)), _decisive(settings.values()))
     if differing:
-        name = differing[0]
         raise ValueError(
-            f"{folder.path} holds a run with other settings: {name} was {before.get(name)!r} and is now {now[name]!r}; "
+            f"{folder.path} holds a run with other settings: {'; '.join(differing)}. "
             "--fresh removes that run, --out chooses another folder"
         )
     expected = {f"model.{key}": value.shape for key, value in model.state_dict().items()}
@@ -149,6 +147,10 @@ def _check_same(settings: TrainSettings, folder: RunFolder, model: RegistrationN
     if expected != got:
         wrong = sorted(set(expected.items()) ^ set(got.items()))[0]
         raise ValueError(f"{path} must be a checkpoint of {settings.model.name} as set, but {wrong[0]} differs")
+
+
+def _decisive(values: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in values.items() if name not in FREE_TO_CHANGE}
 
 
 def _is_complete(module: Any, checkpoint: dict[str, Any]) -> bool:
@@ -200,7 +202,7 @@ def _quiet_lightning() -> Iterator[None]:
 def _require_lightning() -> None:
     try:
         import lightning.pytorch  # noqa: F401
-        import tensorboard  # noqa: F401
+        import tensorboard  # type: ignore[import-untyped]  # noqa: F401
     except ImportError as error:
         raise ImportError(
             f"training needs {error.name}: pip install 'p2plane[train]' (from a checkout: pip install '.[train]')"

@@ -43,7 +43,7 @@ class ScheduleSettings:
     """How the learning rate changes."""
 
     name: str = "constant"
-    """"constant", "step" for a factor every so many epochs, or "cosine" down to `final` over the steps of the budget."""
+    """"constant", "step" for a factor every so many epochs, or "cosine" down to `final` at the end of the budget."""
     warmup: int = 0
     """Steps over which the rate grows from nothing at first, with any schedule."""
     every: int = 10
