@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import typer
 
-from p2plane.cli import data
+from p2plane.cli import data, evaluate, train
 
 BAD_INPUT = 2
 
@@ -20,6 +20,8 @@ app = typer.Typer(
     rich_markup_mode=None,
 )
 app.add_typer(data.app, name="data")
+app.command()(evaluate.evaluate)
+app.command()(train.train)
 
 
 @app.callback(invoke_without_command=True)

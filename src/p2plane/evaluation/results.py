@@ -1,0 +1,169 @@
+"""Results files: what an evaluation left behind, and the numbers that papers make of it.
+
+A results file has one row for each pair, as CSV or Parquet; beside it, under the same name with ``.json``, is what it
+came from. Tables and figures read these two and nothing else.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from p2plane.evaluation import metrics
+from p2plane.evaluation.journal import replacing
+from p2plane.evaluation.rows import COLUMNS, POSE, TRUE_POSE
+
+SUFFIXES = (".parquet", ".csv")
+RECALLED_BELOW = 0.2
+"""A pair is recalled if its points end up so near to where they should, as DeepGMR counts."""
+FAILED_ABOVE_DEG = 5.0
+
+
+@dataclass(frozen=True)
+class Results:
+    """One method on one test set, pair by pair."""
+
+    path: Path
+    columns: dict[str, np.ndarray]
+    """By name, (P,) each; `index` ascends."""
+    record: dict[str, Any]
+    """What is in the JSON file beside it."""
+
+    def __len__(self) -> int:
+        return len(self.columns["index"])
+
+    @cached_property
+    def T_estimate(self) -> Tensor:
+        """(P, 4, 4) float64."""
+        return _poses(self.columns, POSE)
+
+    @cached_property
+    def T_true(self) -> Tensor:
+        """(P, 4, 4) float64."""
+        return _poses(self.columns, TRUE_POSE)
+
+    @cached_property
+    def summary(self) -> dict[str, float]:
+        """All numbers of this method, by name with their units."""
+        angle, length = self.columns["angle_deg"], self.columns["length"]
+        displacement, seconds = self.columns["displacement"], self.columns["seconds"]
+        return {
+            **metrics.euler_summary(self.T_estimate, self.T_true),
+            **metrics.isotropic_summary(self.T_estimate, self.T_true),
+            "angle_median_deg": float(np.median(angle)),
+            "length_median": float(np.median(length)),
+            "over_5_deg": float((angle > FAILED_ABOVE_DEG).mean()),
+            "chamfer_mean": float(self.columns["chamfer"].mean()),
+            "displacement_mean": float(displacement.mean()),
+            "recall": float((displacement < RECALLED_BELOW).mean()),
+            "fitness_mean": float(self.columns["fitness"].mean()),
+            "converged": float(self.columns["converged"].mean()),
+            "seconds_mean": float(seconds.mean()),
+            "seconds_median": float(np.median(seconds)),
+            "pairs": float(len(self)),
+        }
+
+
+def record_path(path: Path) -> Path:
+    """Where the settings of a results file are."""
+    return path.with_suffix(".json")
+
+
+def read_results(path: Path) -> Results:
+    """A results file with its record."""
+    if not path.is_file():
+        raise FileNotFoundError(f"there is no results file {path}")
+    columns = _read_parquet(path) if path.suffix == ".parquet" else _read_csv(path)
+    missing = [name for name in COLUMNS if name not in columns]
+    if missing or not len(columns["index"]):
+        raise ValueError(
+            f"{path} must have rows with the columns of an evaluation, but {missing or 'rows'} are missing"
+        )
+    order = np.argsort(columns["index"])
+    return Results(path, {name: column[order] for name, column in columns.items()}, read_record(path))
+
+
+def read_record(path: Path) -> dict[str, Any]:
+    """The record of a results file."""
+    record = record_path(path)
+    if not record.is_file():
+        raise ValueError(f"{record} must be there and say what {path.name} came from, but it is not")
+    try:
+        return json.loads(record.read_text())
+    except json.JSONDecodeError as error:
+        raise ValueError(f"{record} must be JSON, but {error}") from error
+
+
+def write_record(path: Path, record: dict[str, Any]) -> None:
+    """Write the record of a results file."""
+    with replacing(record_path(path)) as temporary:
+        temporary.write_text(json.dumps(record, indent=2) + "\n")
+
+
+def find_results(folder: Path, name: str) -> Path | None:
+    """The results file of that name, in whatever format it is; None where there is none."""
+    return next((path for suffix in SUFFIXES if (path := folder / f"{name}{suffix}").is_file()), None)
+
+
+def write_parquet(path: Path, columns: dict[str, np.ndarray]) -> None:
+    """Columns as Parquet, numbers with the digits of a float32."""
+    import_pyarrow()
+    import pyarrow  # type: ignore[import-untyped]
+    from pyarrow import parquet
+
+    table = pyarrow.table({name: _compact(name, column) for name, column in columns.items()})
+    with replacing(path) as temporary:
+        parquet.write_table(table, temporary, compression="zstd")
+
+
+def columns_of(lines: list[dict[str, str]]) -> dict[str, np.ndarray]:
+    """Columns of the lines of a CSV file."""
+    texts = {name: np.array([line[name] for line in lines]) for name in COLUMNS}
+    return {name: text if name == "flags" else text.astype(_dtype(name)) for name, text in texts.items()}
+
+
+def import_pyarrow() -> None:
+    """Ask for the extra before any work is done."""
+    try:
+        import pyarrow  # type: ignore[import-untyped]  # noqa: F401
+    except ImportError as error:
+        raise ImportError("Parquet files need pyarrow: pip install 'p2plane[parquet]'") from error
+
+
+def _read_csv(path: Path) -> dict[str, np.ndarray]:
+    with path.open(newline="") as file:
+        lines = list(csv.DictReader(file))
+    if lines and set(COLUMNS) - set(lines[0]):
+        raise ValueError(f"{path} must have the columns of an evaluation, got {list(lines[0])[:5]}")
+    return columns_of(lines)
+
+
+def _read_parquet(path: Path) -> dict[str, np.ndarray]:
+    import_pyarrow()
+    from pyarrow import parquet
+
+    table = parquet.read_table(path)
+    columns = {name: table[name].to_numpy() for name in table.column_names}
+    return {name: column if name == "flags" else column.astype(_dtype(name)) for name, column in columns.items()}
+
+
+def _dtype(name: str) -> type:
+    return np.int64 if name in ("index", "converged") else np.float64
+
+
+def _compact(name: str, column: np.ndarray) -> np.ndarray:
+    if name == "flags":
+        return column
+    return column.astype({"index": np.int32, "converged": np.int8}.get(name, np.float32))
+
+
+def _poses(columns: dict[str, np.ndarray], names: tuple[str, ...]) -> Tensor:
+    return torch.from_numpy(np.stack([columns[name] for name in names], axis=-1)).reshape(-1, 4, 4)
