@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import typer
 
-from p2plane.cli import data, evaluate, train
+from p2plane.cli import data, evaluate, info, register, reproduce, train
 
 BAD_INPUT = 2
 
@@ -20,7 +20,10 @@ app = typer.Typer(
     rich_markup_mode=None,
 )
 app.add_typer(data.app, name="data")
+app.command()(register.register)
+app.command()(info.info)
 app.command()(evaluate.evaluate)
+app.command()(reproduce.reproduce)
 app.command()(train.train)
 
 

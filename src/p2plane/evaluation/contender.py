@@ -53,4 +53,4 @@ def _network(path: Path, changes: Sequence[str]) -> Contender:
     network = load_model(path, **settings)
     digest = hashlib.sha256(path.read_bytes()).hexdigest()
     identity = {"method": header["model"], "settings": settings, "weights": path.name, "weights_sha256": digest}
-    return Contender(network, identity)
+    return Contender(network, identity | {"training": header["notes"]})

@@ -1,0 +1,38 @@
+"""`p2plane reproduce`: a table or figure of the paper, or all."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import typer
+
+Name = typer.Argument(
+    help="all, or one of: teaser, modelnet40-cpu, cpu-unseen, icl-nuim, plane-for-testing, overhead, differentiation, "
+    "results-figure, cdfs, scatter, galleries, heads."
+)
+Scale = typer.Option("small", help="full (the paper's), small (two cores, hours), or smoke (a minute, no data).")
+Results = typer.Option(Path("results"), help="Folder of results; what is there is not run again.")
+From = typer.Option(None, "--from", help="Make the page from these results, and run nothing.")
+Out = typer.Option(None, help="Folder of the page (default: that of the results).")
+Rows = typer.Option([], "--row", help="Run only this row, such as rpmnet-plane; may be repeated.")
+Processes = typer.Option(None, help="For evaluations (default: as many as cores).")
+
+
+def reproduce(
+    name: str = Name,
+    scale: str = Scale,
+    results: Path = Results,
+    source: Path = From,
+    out: Path = Out,
+    row: list[str] = Rows,
+    processes: int = Processes,
+) -> None:
+    """Run a table or figure of the paper, or all; what was run before is not run again."""
+    from p2plane.experiments.perform import Options
+    from p2plane.experiments.run import reproduce as run
+
+    options = Options(processes, tuple(row), lambda text: typer.echo(text, err=True))
+    done = run(name, scale, source or results, out=out, run=source is None, options=options)
+    typer.echo(f"the page is {done.html}, and as Markdown {done.markdown}")
+    if done.problems:
+        raise RuntimeError("not everything could be run:\n" + "\n".join(f"- {problem}" for problem in done.problems))

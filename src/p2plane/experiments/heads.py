@@ -1,0 +1,30 @@
+"""Ours beyond the paper: RPMNet's plane head as the paper has it against ours, with exact and with noisy normals."""
+
+from __future__ import annotations
+
+from p2plane.experiments.blocks import Block
+from p2plane.experiments.experiment import Experiment, runs_of
+from p2plane.experiments.folder import ResultsFolder
+from p2plane.experiments.rows import BY_NAME, PUBLISHED_HEAD
+from p2plane.experiments.tables import comparison, the_rest
+
+_ROWS = ("rpmnet-point", PUBLISHED_HEAD.name, "rpmnet-plane")
+
+
+def _render(folder: ResultsFolder) -> list[Block]:
+    blocks: list[Block] = []
+    for data in ("cpu", "cpu-noisy"):
+        rows = [(BY_NAME[name], folder.read(data, name)) for name in _ROWS]
+        where = folder.scale.data[data]
+        caption = f"{where}: RPMNet with three heads. Bold where a plane head beats the point head; ★ marks the best."
+        blocks += [comparison(rows, "", caption), the_rest(rows, f"{where}: the rest.")]
+    return blocks
+
+
+HEADS = Experiment(
+    "heads",
+    "What our changes to the plane head buy",
+    "ours",
+    (*runs_of("cpu", _ROWS), *runs_of("cpu-noisy", _ROWS)),
+    _render,
+)

@@ -1,0 +1,113 @@
+"""Run what an experiment needs: train what has no weights, evaluate what has no results; what is there stays."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from p2plane.evaluation.run import evaluate
+from p2plane.evaluation.worker import Evaluation
+from p2plane.experiments.experiment import Experiment, Run
+from p2plane.experiments.folder import ResultsFolder
+from p2plane.experiments.rows import NETWORK, Row
+from p2plane.experiments.scale import Scale
+from p2plane.training.files import merged, packaged_configs, read_config, with_changes
+
+Say = Callable[[str], None]
+
+TRAINED_FOR = {
+    "cpu": (),
+    "cpu-unseen": ("data.half=first",),
+    "cpu-noisy": ("data.protocol=cpu-noisy",),
+    "icl-nuim": ("data.name=icl-nuim", "data.protocol=icl-nuim"),
+}
+"""What the configs, which are for ModelNet40-CPU, change to train for another test set."""
+
+
+@dataclass(frozen=True)
+class Options:
+    """How to run, as far as results do not depend on it."""
+
+    processes: int | None = None
+    rows: tuple[str, ...] = ()
+    """Only these rows, all where it is empty."""
+    say: Say = print
+
+
+def perform(experiments: Iterable[Experiment], folder: ResultsFolder, options: Options) -> list[str]:
+    """Run everything that is missing; what could not be run, and why.
+
+    One run that fails, for want of data for example, does not keep the others from running.
+    """
+    problems: dict[str, None] = {}  # in order, without repetition
+    for experiment in experiments:
+        for run in experiment.runs:
+            if not options.rows or run.row.name in options.rows:
+                _try(lambda run=run: _complete(run, folder, options), _described(run, folder), problems)  # type: ignore[misc]
+        for step in (experiment.measure, experiment.keep):
+            if step is not None:
+                options.say(f"{experiment.name}: measuring" if step is experiment.measure else f"{experiment.name}")
+                _try(lambda step=step: step(folder), experiment.name, problems)  # type: ignore[misc]
+    return list(problems)
+
+
+def training_values(row: Row, data: str, scale: Scale) -> dict[str, Any]:
+    """The tables of the config that trains a row for a test set."""
+    name = row.config or row.name
+    if scale.quick:
+        tiny = read_config(Path(__file__).with_name("smoke.toml"))
+        values = merged(tiny["all"], tiny[name])
+        changes = [*TRAINED_FOR[data], "data.name=synthetic"]
+    else:
+        configs = packaged_configs()
+        if name + scale.config_suffix not in configs:
+            raise FileNotFoundError(f"there is no config {name}{scale.config_suffix}.toml")
+        values, changes = read_config(configs[name + scale.config_suffix]), list(TRAINED_FOR[data])
+    return with_changes(values, [*changes, *row.changes])
+
+
+def _complete(run: Run, folder: ResultsFolder, options: Options) -> None:
+    scale, data = folder.scale, folder.scale.data[run.data]
+    method, changes = run.row.method, (*run.row.changes, *scale.row_changes.get(run.row.name, ()))
+    if run.row.kind == NETWORK:
+        weights = folder.weights(run.weights_data, run.row.name)
+        if not weights.is_file():
+            _train(run, folder, options)
+        method, changes = str(weights), run.changes
+    found = folder.read(run.data, run.results_name)
+    if found is not None:
+        return
+    options.say(f"evaluating {_described(run, folder)}")
+    pairs = scale.pairs_of(run.row.name)
+    evaluation = Evaluation(method, data, changes, pairs, scale.points)
+    evaluate(evaluation, folder.of(run.data) / f"{run.results_name}.csv", processes=options.processes)
+    folder.forget(run.data, run.results_name)
+
+
+def _train(run: Run, folder: ResultsFolder, options: Options) -> None:
+    from p2plane.training.config import settings_from
+    from p2plane.training.run import train
+
+    data, row = run.weights_data, run.row
+    settings = settings_from(training_values(row, data, folder.scale))
+    options.say(f"training {row.name} for {folder.scale.data[data]}")
+    result = train(settings, folder.run(data, row.name))
+    if not result.finished:
+        raise RuntimeError("its training was interrupted; start again to go on")
+    target = folder.weights(data, row.name)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    shutil.copyfile(result.weights, target)
+
+
+def _described(run: Run, folder: ResultsFolder) -> str:
+    return f"{run.results_name} on {folder.scale.data[run.data]}"
+
+
+def _try(step: Callable[[], None], name: str, problems: dict[str, None]) -> None:
+    try:
+        step()
+    except (ValueError, OSError, ImportError, RuntimeError) as error:
+        problems[f"{name}: {error}"] = None

@@ -1,0 +1,60 @@
+"""The rows of the paper's tables: what each is called, what it extends, and how it is made."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+CLASSICAL, NETWORK = "classical", "network"
+
+
+@dataclass(frozen=True)
+class Row:
+    """One method of the comparison."""
+
+    name: str
+    """Of its results files, and of the config that trains it."""
+    label: str
+    """As tables and figures have it."""
+    kind: str
+    """"classical" or "network"."""
+    method: str = ""
+    """Of a classical one: its name among `p2plane methods`."""
+    base: str | None = None
+    """Of an extension: the row that it extends."""
+    changes: tuple[str, ...] = ()
+    """What differs from the config of that name, or from the settings of the method."""
+    config: str | None = None
+    """The config that trains it, where it is not that of its own name."""
+
+
+ROWS = (
+    Row("icp", "ICP", CLASSICAL, "icp"),
+    Row("go-icp", "Go-ICP", CLASSICAL, "go-icp"),
+    Row("fgr", "FGR", CLASSICAL, "fgr"),
+    Row("ransac-10k", "RANSAC-10K", CLASSICAL, "ransac"),
+    Row("dcp-v1", "DCP-v1", NETWORK),
+    Row("dcp-v2-point", "DCP-v2", NETWORK),
+    Row("prnet-point", "PRNet", NETWORK),
+    Row("rpmnet-point", "RPMNet", NETWORK),
+    Row("deepgmr", "DeepGMR", NETWORK),
+    Row("pointnetlk", "PNLK-R", NETWORK),
+    Row("dcp-v2-plane", "DCP-v2 + plane", NETWORK, base="dcp-v2-point"),
+    Row("prnet-plane", "PRNet + plane", NETWORK, base="prnet-point"),
+    Row("rpmnet-plane", "RPMNet + plane", NETWORK, base="rpmnet-point"),
+)
+"""The thirteen of tables 1 to 3, in the paper's order."""
+
+PUBLISHED_HEAD = Row(
+    "rpmnet-plane-published",
+    "RPMNet + plane, as published",
+    NETWORK,
+    base="rpmnet-point",
+    config="rpmnet-plane",
+    changes=("model.head.normals=eigenvector", "model.head.gradient=penalty", "model.head.point_share=0"),
+)
+"""The plane head as the paper has it: one normal for each match, and the gradient of the penalty."""
+
+BY_NAME = {row.name: row for row in (*ROWS, PUBLISHED_HEAD)}
+EXTENSIONS = tuple(row for row in ROWS if row.base is not None)
+"""The three with a plane head, each with its base."""
+BASES = tuple(BY_NAME[row.base] for row in EXTENSIONS if row.base is not None)
