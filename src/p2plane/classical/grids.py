@@ -1,4 +1,4 @@
-"""Clouds on regular grids: the nearest point of a place at the price of one look-up, and the best shift by correlation."""
+"""Clouds on regular grids: the nearest point at the price of one look-up, and the best shift by correlation."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class NearestGrid:
         shape = ((high - low + 2 * margin * longest) / self._cell).ceil().long() + 1
         self._last = shape - 1
         occupied = np.full(tuple(shape.tolist()), -1)
-        occupied[tuple(self._places(points).unbind(-1))] = np.arange(len(points))
+        occupied[tuple(self._places(points).numpy().T)] = np.arange(len(points))
         nearest = ndimage.distance_transform_edt(occupied < 0, return_distances=False, return_indices=True)
         self._rows = torch.from_numpy(occupied[tuple(nearest)].ravel())
         self._strides = torch.stack([shape[1] * shape[2], shape[2], shape.new_ones(())])

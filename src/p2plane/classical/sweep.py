@@ -24,9 +24,9 @@ from p2plane.solve.distances import point_to_distribution
 class SweepSettings:
     """How thoroughly to search."""
 
-    rotations: int = 500
+    rotations: int = 300
     """On the grid; they are about 1 / cbrt(rotations) of a turn apart."""
-    cells: int = 24
+    cells: int = 16
     """Of the correlation, along the longer cloud."""
     stages: tuple[tuple[int, tuple[float, ...]], ...] = (
         (150, (0.2, 0.15, 0.1)),

@@ -8,6 +8,8 @@ from types import MappingProxyType
 
 from torch import Tensor
 
+from p2plane.geometry import se3
+
 
 @dataclass(frozen=True)
 class Cloud:
@@ -47,6 +49,13 @@ class Cloud:
             colors=None if self.colors is None else self.colors[which],
             fields={name: array[which] for name, array in self.fields.items()},
         )
+
+    def moved(self, T_target_source: Tensor) -> Cloud:
+        """The cloud after a motion (4, 4), computed in float64; all but points and normals stays."""
+        T = T_target_source.double()
+        points = se3.apply(T, self.points.double()).to(self.points.dtype)
+        normals = None if self.normals is None else se3.rotate(T, self.normals.double()).to(self.normals.dtype)
+        return replace(self, points=points, normals=normals)
 
 
 def _rows(name: str, array: Tensor, columns: int) -> int:

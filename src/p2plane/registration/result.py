@@ -72,6 +72,9 @@ class Registration:
     """The directions that the geometry leaves open, in words: "slides along x", "turns about z"."""
     directions: Tensor
     """(D, 6) float64 those directions as motions (omega, v) about `center`, v in units of `size`."""
+    eigenvalues: Tensor
+    """(6,) float64, ascending: how well each of six motions is seen, as mean squared distance in units of the overlap's
+    radius; those of the undetermined directions come first."""
     center: Tensor
     """(3,) float64 the middle of the overlap, in the target frame."""
     size: float

@@ -1,0 +1,160 @@
+"""The candidates for a pose, weighed; and the best of them, refined and checked."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import torch
+from torch import Tensor
+
+from p2plane.classical.sweep import SweepSettings, is_close
+from p2plane.data.cloud import Cloud
+from p2plane.registration.check import Fit, Overlap
+from p2plane.registration.confidence import Evidence, probability, reservations
+from p2plane.registration.knowledge import Knowledge, about_origin
+from p2plane.registration.refine import refine
+from p2plane.registration.result import Candidate, Registration
+from p2plane.registration.scan import Scan, thin_to
+from p2plane.registration.words import canonical, in_words
+
+ROUGH_POINTS, CHECK_POINTS = 3_000, 20_000  # where candidates are weighed, and where the answer is checked
+ROUGH_REACHES = (4.0, 2.5)  # in units of the spacing of the rough clouds
+FINE_REACHES = (4.0, 2.0)  # in units of the spacing of the clouds that are checked
+
+
+class Search:
+    """Two scans, what is known, and the candidates so far; all poses are between the centred scans."""
+
+    def __init__(self, source: Scan, target: Scan, knowledge: Knowledge) -> None:
+        self.source, self.target, self.knowledge = source, target, knowledge
+        self.rough, self.fine = (
+            Overlap(thin_to(source.cloud, count), thin_to(target.cloud, count))
+            for count in (ROUGH_POINTS, CHECK_POINTS)
+        )
+        self.candidates: list[Candidate] = []
+
+    def weigh(self, origin: str, proposals: Tensor) -> None:
+        """Refine proposals (P, 4, 4) on the rough clouds, and take those that are new among the candidates."""
+        rough = self.rough
+        reaches = [reach * rough.spacing for reach in ROUGH_REACHES]
+        for T in proposals:
+            T = refine(rough.source, rough.target, T, reaches, self.knowledge.hold)
+            if self.knowledge.allows(T):
+                fit = rough.at(T)
+                self._add(Candidate(origin, T, fit.fitness, fit.plane_rmse, rough.score(T)))
+
+    def answer(self) -> Answer:
+        """The best candidate, refined on all points."""
+        T = self.candidates[0].T_target_source if self.candidates else self.knowledge.T_initial
+        reaches = [reach * self.fine.spacing for reach in FINE_REACHES]
+        T = refine(self.fine.source, self.fine.target, T, reaches, self.knowledge.hold)
+        if max(len(self.source.cloud), len(self.target.cloud)) > CHECK_POINTS:
+            T = refine(self.source.cloud, self.target.cloud, T, reaches[-1:], self.knowledge.hold)
+        return Answer(self, T)
+
+    def rival(self, T: Tensor) -> float:
+        """The score of the best candidate that is another pose than T (4, 4), zero if there is none."""
+        return max((each.score for each in self.candidates if not self._is_same(each.T_target_source, T)), default=0.0)
+
+    def _add(self, candidate: Candidate) -> None:
+        """Of candidates that are the same pose, the better one stays."""
+        is_same = [self._is_same(candidate.T_target_source, other.T_target_source) for other in self.candidates]
+        same = [other for other, same in zip(self.candidates, is_same, strict=True) if same]
+        others = [other for other, same in zip(self.candidates, is_same, strict=True) if not same]
+        best = max([candidate, *same], key=lambda each: each.score)
+        self.candidates = sorted([best, *others], key=lambda each: -each.score)
+
+    def _is_same(self, T: Tensor, T_other: Tensor) -> bool:
+        return is_close(T, T_other, torch.zeros(3, dtype=torch.float64), self.target.size, SweepSettings())
+
+
+@dataclass(frozen=True)
+class Answer:
+    """A pose (4, 4) between the centred scans, and what speaks for it."""
+
+    search: Search
+    T: Tensor
+
+    @cached_property
+    def fit(self) -> Fit:
+        return self.search.fine.at(self.T)
+
+    @cached_property
+    def open_directions(self) -> Tensor:
+        """(D, 6) the motions that the pairs do not see, sorted into slides and turns."""
+        return canonical(self.fit.visibility.open)
+
+    @cached_property
+    def evidence(self) -> Evidence:
+        score = self.search.rough.score(self.T)
+        roughness = self.fit.plane_rmse / self.fit.overlap.inlier_distance
+        ratio = self.search.source.size / self.search.target.size if self.search.target.size > 0 else 0.0
+        return Evidence(
+            score,
+            self.search.rival(self.T),
+            roughness,
+            self.fit.normal_agreement,
+            self.fit.fitness,
+            ratio,
+            len(self.open_directions),
+        )
+
+    @property
+    def is_convincing(self) -> bool:
+        return not reservations(self.evidence)
+
+    def result(self, timings: Mapping[str, float]) -> Registration:
+        """In the coordinates of the scans that came."""
+        search, fit = self.search, self.fit
+        visibility = fit.visibility
+        T, information = search.knowledge.combined(self.T, fit.alignment.information[0])
+        covariance = fit.alignment.covariance[0]
+        if search.knowledge.covariance is not None:
+            covariance = torch.linalg.inv(information)
+        to_origin = about_origin(search.target.center)
+        to_center = torch.linalg.inv(to_origin)
+        center, size = visibility.center + search.target.center, search.target.size
+        directions = self.open_directions
+        in_sizes = torch.cat([directions[:, :3], directions[:, 3:] * visibility.scale / (size or 1.0)], dim=1)
+        doubts = reservations(self.evidence)
+        return Registration(
+            T_target_source=self._given(T),
+            confident=not doubts,
+            confidence=probability(self.evidence),
+            fitness=fit.fitness,
+            inlier_rmse=fit.inlier_rmse,
+            plane_rmse=fit.plane_rmse,
+            normal_agreement=fit.normal_agreement,
+            inlier_distance=fit.overlap.inlier_distance,
+            information=to_center.mT @ information @ to_center,
+            covariance=to_origin @ covariance @ to_origin.mT,
+            undetermined=in_words(directions, center, visibility.scale),
+            directions=in_sizes,
+            eigenvalues=visibility.eigenvalues.clamp(min=0),
+            center=center,
+            size=size,
+            warnings=(*self._notes(), *doubts),
+            timings=timings,
+            candidates=tuple(
+                replace(each, T_target_source=self._given(each.T_target_source)) for each in search.candidates
+            ),
+            source=_shifted(fit.overlap.source, search.source.center),
+            target=_shifted(fit.overlap.target, search.target.center),
+            matches=fit.matches,
+        )
+
+    def _given(self, T: Tensor) -> Tensor:
+        return self.search.target.T_given_local @ T @ self.search.source.T_local_given
+
+    def _notes(self) -> list[str]:
+        notes = []
+        for name, scan in (("source", self.search.source), ("target", self.search.target)):
+            if scan.dropped:
+                notes.append(f"{scan.dropped} of {scan.given} points of the {name} are not finite and were left out")
+        return notes
+
+
+def _shifted(cloud: Cloud, by: Tensor) -> Cloud:
+    return replace(cloud, points=cloud.points + by)

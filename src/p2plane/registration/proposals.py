@@ -1,0 +1,76 @@
+"""Who proposes poses between two scans."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from importlib.util import find_spec
+
+import torch
+from torch import Tensor
+
+from p2plane.classical.sweep import Surface, SweepSettings, sweep
+from p2plane.data.cloud import Cloud
+from p2plane.registration.knowledge import Knowledge
+from p2plane.registration.scan import Scan, thin_to
+
+SWEEP_SOURCE, SWEEP_TARGET = 400, 1500
+RANSAC_POINTS = 5000
+
+Proposer = Callable[[Scan, Scan, Knowledge, int], Tensor]
+"""(source, target, knowledge, seed) -> (P, 4, 4) poses between the centred scans, best first."""
+
+
+def from_initial(source: Scan, target: Scan, knowledge: Knowledge, seed: int) -> Tensor:
+    """The initial pose: the user's, or the identity between the frames that came."""
+    return knowledge.T_initial[None]
+
+
+def from_sweep(source: Scan, target: Scan, knowledge: Knowledge, seed: int) -> Tensor:
+    """Poses from the sweep over all rotations that may be right."""
+    settings = SweepSettings()
+    proposals = sweep(
+        _surface(thin_to(source.cloud, SWEEP_SOURCE)),
+        _surface(thin_to(target.cloud, SWEEP_TARGET)),
+        rotations=knowledge.rotations(settings.rotations),
+        starts=knowledge.T_initial[None],
+        initial=knowledge.T_initial,
+        hold=knowledge.hold,
+        settings=settings,
+    )
+    return proposals.T_target_source
+
+
+def from_method(name: str) -> Proposer:
+    """Poses from one of the registered methods."""
+
+    def propose(source: Scan, target: Scan, knowledge: Knowledge, seed: int) -> Tensor:
+        from p2plane.methods import method
+
+        clouds = [thin_to(scan.cloud, RANSAC_POINTS) for scan in (source, target)]
+        points, normals = [cloud.points[None] for cloud in clouds], [cloud.normals[None] for cloud in clouds]  # type: ignore[index]
+        generator = torch.Generator().manual_seed(seed)
+        return method(name)(*points, *normals, generator=generator).T_target_source.double()
+
+    return propose
+
+
+def _surface(cloud: Cloud) -> Surface:
+    assert cloud.normals is not None
+    return Surface(cloud.points, cloud.normals)
+
+
+def plan(method: str) -> list[tuple[str, Proposer]]:
+    """Who is asked, in this order."""
+    if method == "initial":
+        return [("initial", from_initial)]
+    if method == "sweep":
+        return [("sweep", from_sweep)]
+    if method != "auto":
+        from p2plane.methods import require
+
+        require(method)
+        return [(method, from_method(method))]
+    proposers: list[tuple[str, Proposer]] = [("sweep", from_sweep)]
+    if find_spec("open3d") is not None:
+        proposers.append(("ransac", from_method("ransac")))
+    return proposers
