@@ -7,7 +7,6 @@ that of the paper on deep point-to-plane registration.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
 import torch
@@ -19,8 +18,18 @@ from p2plane.matching.hard import hard_match
 from p2plane.matching.keypoints import take
 from p2plane.matching.sinkhorn import log_sinkhorn
 from p2plane.networks.door import Clouds, RegistrationNetwork
+from p2plane.networks.group_norm import (
+    folded_map,
+    maps_and_norms,
+    moments_of,
+    normalized_layer,
+    normalized_layers,
+    scale_and_shift,
+)
 from p2plane.networks.head import HeadConfig, pose_from_match
-from p2plane.networks.ppf import CHANNELS, Edges, edges_within, largest, pooled_layer, second_layer
+from p2plane.networks.maxima import largest
+from p2plane.networks.ppf import CHANNELS, Edges, edges_within
+from p2plane.networks.ppf_layers import pooled_layer, second_layer
 from p2plane.solve.alignment import Alignment, Round
 from p2plane.solve.distances import point_to_point
 
@@ -157,28 +166,28 @@ class FeatureNetwork(nn.Module):
     def __init__(self, config: RPMNetConfig) -> None:
         super().__init__()
         raw, width = sum(CHANNELS[name] for name in set(config.features)), config.feature_dim
-        self.prepool = _layers(raw, (width, width, 2 * width), (8, 8, 8))
-        self.postpool = _layers(2 * width, (2 * width, width), (8, 8)).append(nn.Linear(width, width))
+        self.prepool = normalized_layers(raw, (width, width, 2 * width), (8, 8, 8))
+        self.postpool = normalized_layers(2 * width, (2 * width, width), (8, 8)).append(nn.Linear(width, width))
 
     def forward(self, edges: Edges, mask: Tensor | None, T_moved_cloud: Tensor | None = None) -> Tensor:
         """Features of the clouds, moved by transforms (B, 4, 4); a mask (B, N) as at the door."""
-        (first, first_norm), (second, second_norm), (third, third_norm) = _pairs(self.prepool)
+        (first, first_norm), (second, second_norm), (third, third_norm) = maps_and_norms(self.prepool)
         moments = edges.moments()
         count = moments[:, -1, -1]
         if T_moved_cloud is None:
-            first_map = _folded(first, first_norm, moments)
+            first_map = folded_map(first, first_norm, moments)
         else:
             motion = edges.motion(T_moved_cloud.to(moments.dtype))
-            first_map = _folded(first, first_norm, motion @ moments @ motion.mT) @ motion
+            first_map = folded_map(first, first_norm, motion @ moments @ motion.mT) @ motion
         values, sums, squares = second_layer(edges, first_map.to(edges.raw.dtype), second.weight)
-        scale, shift = _scale_and_shift(second, second_norm, sums, squares, count)
+        scale, shift = scale_and_shift(second, second_norm, sums, squares, count)
         # The last GroupNorm keeps or turns the order of values, so that it can wait until after the maximum.
         sign = torch.where(third_norm.weight.detach() < 0, -1, 1).to(values.dtype)
         maxima, sums, squares = pooled_layer(edges, values, scale, shift, sign[:, None] * third.weight)
-        scale, shift = _scale_and_shift(third, third_norm, sign * sums, squares, count)
+        scale, shift = scale_and_shift(third, third_norm, sign * sums, squares, count)
         values = torch.addcmul(shift[:, None], edges.to_clouds(sign * maxima), scale[:, None]).relu()  # (B, N, 2 C)
-        for linear, norm in _pairs(self.postpool):
-            values = _normalized_layer(linear, norm, values, mask)
+        for linear, norm in maps_and_norms(self.postpool):
+            values = normalized_layer(linear, norm, values, mask)
         return F.normalize(self.postpool[-1](values), dim=-1)
 
 
@@ -188,16 +197,16 @@ class ParameterNetwork(nn.Module):
     def __init__(self, config: RPMNetConfig) -> None:
         super().__init__()
         width = config.parameter_dim
-        self.prepool = _layers(4, (width, width, width, 2 * width, 16 * width), (8, 8, 8, 8, 16))
-        self.postpool = _layers(16 * width, (8 * width, 4 * width), (16, 16)).append(nn.Linear(4 * width, 2))
+        self.prepool = normalized_layers(4, (width, width, width, 2 * width, 16 * width), (8, 8, 8, 8, 16))
+        self.postpool = normalized_layers(16 * width, (8 * width, 4 * width), (16, 16)).append(nn.Linear(4 * width, 2))
 
     def forward(self, clouds: Clouds) -> tuple[Tensor, Tensor]:
         mask = _joined(clouds.source_mask, clouds.target_mask, clouds)
         values = torch.cat([F.pad(clouds.source, (0, 1)), F.pad(clouds.target, (0, 1), value=1.0)], dim=1)
-        *layers, (last, last_norm) = _pairs(self.prepool)
+        *layers, (last, last_norm) = maps_and_norms(self.prepool)
         for linear, norm in layers:
-            values = _normalized_layer(linear, norm, values, mask)
-        folded = _folded(last, last_norm, _moments(values, mask)).to(values.dtype)  # (B, O, C + 1)
+            values = normalized_layer(linear, norm, values, mask)
+        folded = folded_map(last, last_norm, moments_of(values, mask)).to(values.dtype)  # (B, O, C + 1)
         with torch.no_grad():
             heights = values @ folded[..., :-1].mT  # (B, N + M, O)
             if mask is not None:
@@ -208,73 +217,6 @@ class ParameterNetwork(nn.Module):
         logits = self.postpool(maxima.relu())
         beta, alpha = F.softplus(logits).unbind(-1)
         return beta, alpha
-
-
-def _layers(channels: int, widths: tuple[int, ...], groups: tuple[int, ...]) -> nn.Sequential:
-    """Linear map, GroupNorm and ReLU for each width."""
-    layers = nn.Sequential()
-    for width, group in zip(widths, groups, strict=True):
-        layers.extend([nn.Linear(channels, width), nn.GroupNorm(group, width), nn.ReLU()])
-        channels = width
-    return layers
-
-
-def _pairs(layers: nn.Sequential) -> Iterator[tuple[nn.Linear, nn.GroupNorm]]:
-    """The linear maps that have a GroupNorm, with it."""
-    modules = list(layers)
-    for linear, norm in zip(modules[0::3], modules[1::3], strict=False):
-        assert isinstance(linear, nn.Linear)
-        assert isinstance(norm, nn.GroupNorm)
-        yield linear, norm
-
-
-def _normalized_layer(linear: nn.Linear, norm: nn.GroupNorm, values: Tensor, mask: Tensor | None) -> Tensor:
-    """(B, N, O) linear map, GroupNorm over the present points, ReLU, of values (B, N, C)."""
-    folded = _folded(linear, norm, _moments(values, mask)).to(values.dtype)
-    return torch.baddbmm(folded[:, None, :, -1], values, folded[..., :-1].mT).relu()
-
-
-def _moments(values: Tensor, mask: Tensor | None) -> Tensor:
-    """(B, C + 1, C + 1) sums of ``h h^T`` over the present points, for values (B, N, C) and a one after them."""
-    values = F.pad(values, (0, 1), value=1.0)
-    return values.mT @ (values if mask is None else values * mask[..., None])
-
-
-def _folded(linear: nn.Linear, norm: nn.GroupNorm, moments: Tensor) -> Tensor:
-    """(B, O, C + 1) a linear map and the GroupNorm after it as one map for each cloud, in the precision of the moments.
-
-    The statistics of what the linear map makes follow from the moments (B, C + 1, C + 1) of what it takes.
-    """
-    weight = linear.weight.to(moments.dtype)
-    products = weight @ moments[:, :-1]  # (B, O, C + 1)
-    squares = (products[..., :-1] * weight).sum(-1)
-    scale, shift = _scale_and_shift(linear, norm, products[..., -1], squares, moments[:, -1, -1])
-    return torch.cat([scale[..., None] * weight, shift[..., None]], dim=-1)
-
-
-def _scale_and_shift(
-    linear: nn.Linear, norm: nn.GroupNorm, sums: Tensor, squares: Tensor, count: Tensor
-) -> tuple[Tensor, Tensor]:
-    """(B, O) each: what the GroupNorm after a linear map ``W h + b`` multiplies ``W h`` with, and adds.
-
-    Args:
-        sums: (B, O) of ``W h``.
-        squares: (B, O) sums of its squares.
-        count: (B,) how many there are of each.
-    """
-    # In float64, as squares of means are subtracted from means of squares.
-    means, squares = sums.double() / count[:, None], squares.double() / count[:, None]
-    bias = linear.bias.double()
-    squares = _over_groups(norm, squares + (2 * means + bias) * bias)
-    means = _over_groups(norm, means + bias)
-    scale = norm.weight / ((squares - means.square()).clamp(min=0) + norm.eps).sqrt()
-    return scale.to(sums.dtype), (norm.bias + scale * (bias - means)).to(sums.dtype)
-
-
-def _over_groups(norm: nn.GroupNorm, values: Tensor) -> Tensor:
-    """(B, O) the mean over its group, for every channel of (B, O)."""
-    groups = values.unflatten(-1, (norm.num_groups, -1))
-    return groups.mean(-1, keepdim=True).expand_as(groups).flatten(1)
 
 
 def _joined(source_mask: Tensor | None, target_mask: Tensor | None, clouds: Clouds) -> Tensor | None:
