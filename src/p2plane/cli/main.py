@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import typer
 
-from p2plane.cli import data, evaluate, info, register, reproduce, train
+from p2plane.cli import data, demo, evaluate, info, register, reproduce, train
 
 BAD_INPUT = 2
 
@@ -21,6 +21,7 @@ app = typer.Typer(
 )
 app.add_typer(data.app, name="data")
 app.command()(register.register)
+app.command()(demo.demo)
 app.command()(info.info)
 app.command()(evaluate.evaluate)
 app.command()(reproduce.reproduce)
@@ -34,14 +35,6 @@ def _version(version: bool = typer.Option(False, "--version", help="Print the ve
 
         typer.echo(f"p2plane {__version__}")
         raise typer.Exit
-
-
-@app.command()
-def demo(seed: int = typer.Option(0, help="Of the pair.")) -> None:
-    """Align a built-in pair of clouds and say what was done."""
-    from p2plane.demo import run_demo
-
-    typer.echo(run_demo(seed))
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

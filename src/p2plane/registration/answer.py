@@ -123,6 +123,7 @@ class Answer:
             T_target_source=self._given(T),
             confident=not doubts,
             confidence=probability(self.evidence),
+            evidence=self.evidence,
             fitness=fit.fitness,
             inlier_rmse=fit.inlier_rmse,
             plane_rmse=fit.plane_rmse,

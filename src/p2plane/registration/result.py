@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from p2plane.data.cloud import Cloud
+from p2plane.registration.confidence import Evidence
 
 
 @dataclass(frozen=True)
@@ -54,6 +55,8 @@ class Registration:
     """Whether the answer may be used without a second look."""
     confidence: float
     """The estimated probability that the pose is right, in [0, 1]."""
+    evidence: Evidence
+    """What that estimate is made of."""
     fitness: float
     """Share of the source points that have a target point within `inlier_distance`."""
     inlier_rmse: float

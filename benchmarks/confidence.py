@@ -1,0 +1,124 @@
+"""How sure is sure? Registers pairs whose answer is known, fits the weights of `confidence`, and says how good they are.
+
+    python benchmarks/confidence.py collect rows.csv --pairs 60    registers pairs of the training shapes
+    python benchmarks/confidence.py fit rows.csv                   the weights, and what they would have said
+
+Half of the pairs belong together, turned by any rotation; of the other half, source and target come from different
+pairs, so that every answer is wrong.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import math
+from dataclasses import asdict
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from p2plane.data.catalog import open_shapes
+from p2plane.data.pair import Pair
+from p2plane.data.pairs import PairDataset
+from p2plane.geometry import se3, so3
+from p2plane.registration.confidence import CONFIDENT, Evidence
+from p2plane.registration.pipeline import register
+
+PROTOCOLS = ("cpu", "cpu-noisy", "modelnet40", "icl-nuim")
+WRONG_DEG, WRONG_SHIFT = 5.0, 0.05  # of the target's size
+
+
+def collect(path: Path, pairs: int, split: str) -> None:
+    """Append one row for each pair of each protocol."""
+    for protocol in PROTOCOLS:
+        data = PairDataset(open_shapes("icl-nuim" if protocol == "icl-nuim" else "modelnet40", split), protocol, seed=7)
+        for index in range(pairs):
+            pair, other = data[index % len(data)], data[(index + 1) % len(data)]
+            _append(path, protocol, "same", pair, pair)
+            _append(path, protocol, "different", pair, other)
+
+
+def _append(path: Path, protocol: str, kind: str, pair: Pair, other: Pair) -> None:
+    generator = torch.Generator().manual_seed(len(path.read_text().splitlines()) if path.exists() else 0)
+    T_turned_source = se3.random(generator=generator)
+    source = se3.apply(T_turned_source, pair.source)
+    result = register(source, other.target, method="sweep")
+    T_true = pair.T_target_source.double() @ se3.inverse(T_turned_source.double())
+    angle, shift = _errors(result.T_target_source, T_true, source.double().mean(0), result.size)
+    right = kind == "same" and angle < WRONG_DEG and shift < WRONG_SHIFT
+    row = {"protocol": protocol, "kind": kind, "right": int(right), "angle_deg": angle, "shift": shift}
+    row |= asdict(result.evidence)
+    is_new = not path.exists()
+    with path.open("a", newline="") as file:
+        writer = csv.DictWriter(file, list(row))
+        if is_new:
+            writer.writeheader()
+        writer.writerow(row)
+
+
+def _errors(T: Tensor, T_true: Tensor, center: Tensor, size: float) -> tuple[float, float]:
+    angle = math.degrees(float(so3.log(T[:3, :3] @ T_true[:3, :3].mT).norm()))
+    shift = (se3.apply(T, center[None]) - se3.apply(T_true, center[None])).norm() / size
+    return angle, float(shift)
+
+
+def fit(path: Path) -> None:
+    """Logistic regression, with a little decay; prints the weights and how they judge the rows."""
+    with path.open() as file:
+        rows = list(csv.DictReader(file))
+    evidence = [_evidence(row) for row in rows]
+    right = torch.tensor([float(row["right"]) for row in rows], dtype=torch.float64)
+    features = torch.tensor([each.features() for each in evidence], dtype=torch.float64)
+    is_open = torch.tensor([each.open_directions > 0 or each.fitness == 0 for each in evidence])
+    weights = _logistic(features[~is_open], right[~is_open])
+    print(f"BIAS = {weights[0]:.2f}\nWEIGHTS = ({', '.join(f'{weight:.2f}' for weight in weights[1:])})")
+    confidence = torch.sigmoid(weights[0] + features @ weights[1:]).masked_fill(is_open, 0.0)
+    for protocol in PROTOCOLS:
+        of_protocol = torch.tensor([row["protocol"] == protocol for row in rows])
+        print(f"{protocol:12s} {_judgement(confidence[of_protocol], right[of_protocol])}")
+    print(f"{'all':12s} {_judgement(confidence, right)}")
+
+
+def _judgement(confidence: Tensor, right: Tensor) -> str:
+    sure = confidence >= CONFIDENT
+    return (
+        f"{len(right)} pairs, {int(right.sum())} right; {int((sure & (right == 0)).sum())} of {int(sure.sum())} confident "
+        f"answers wrong; {int((sure & (right == 1)).sum())} of {int(right.sum())} right answers confident"
+    )
+
+
+def _evidence(row: dict[str, str]) -> Evidence:
+    values = {name: float(row[name]) for name in Evidence.__dataclass_fields__ if name != "open_directions"}
+    return Evidence(**values, open_directions=int(row["open_directions"]))
+
+
+def _logistic(features: Tensor, labels: Tensor, decay: float = 1e-3) -> Tensor:
+    """(F + 1,) bias and weights, by Newton's method on standardised features."""
+    mean, spread = features.mean(0), features.std(0)
+    rows = torch.cat([torch.ones(len(features), 1, dtype=features.dtype), (features - mean) / spread], dim=1)
+    weights = torch.zeros(rows.shape[1], dtype=rows.dtype)
+    ridge = decay * len(rows) * torch.eye(len(weights), dtype=rows.dtype)
+    ridge[0, 0] = 0
+    for _ in range(50):
+        chance = torch.sigmoid(rows @ weights)
+        hessian = rows.mT @ ((chance * (1 - chance))[:, None] * rows) + ridge
+        weights = weights - torch.linalg.solve(hessian, rows.mT @ (chance - labels) + ridge @ weights)
+    slopes = weights[1:] / spread
+    return torch.cat([(weights[0] - slopes @ mean)[None], slopes])
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("action", choices=("collect", "fit"))
+    parser.add_argument("rows", type=Path)
+    parser.add_argument(
+        "--pairs", type=int, default=60, help="of each protocol, and as many that do not belong together"
+    )
+    parser.add_argument("--split", default="train")
+    options = parser.parse_args()
+    torch.set_num_threads(1)
+    if options.action == "collect":
+        collect(options.rows, options.pairs, options.split)
+    else:
+        fit(options.rows)

@@ -1,0 +1,34 @@
+"""`p2plane demo`: register the two scans that come with the package, and show them."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+def demo(
+    out: Annotated[Path, typer.Option(help="Folder for the page and the picture.")] = Path("p2plane-demo"),
+    seed: Annotated[int, typer.Option(help="Of what is random.")] = 0,
+) -> None:
+    """Register two scans of a room and show the result."""
+    from p2plane.cli.tables import console, print_registration
+    from p2plane.demo.scans import demo_scans
+    from p2plane.geometry import so3
+    from p2plane.registration.pipeline import register
+    from p2plane.report import write_page, write_picture
+
+    source, target, T_true = demo_scans()
+    out.mkdir(parents=True, exist_ok=True)
+    result = register(source, target, seed=seed)
+    print_registration(result, source.name, target.name)
+    angle = math.degrees(float(so3.log(result.R @ T_true[:3, :3].mT).norm()))
+    center = result.source.points.mean(0)
+    shift = float((result.R @ center + result.t - T_true[:3, :3] @ center - T_true[:3, 3]).norm())
+    turned = math.degrees(float(so3.log(T_true[:3, :3]).norm()))
+    console().print(f"The true motion turns by {turned:.0f} degrees; this is {angle:.2f} degrees and {shift * 1000:.0f} mm from it.")
+    write_page(out / "page.html", result, title="Two scans of a room", source_name="source", target_name="target", unit="m")
+    write_picture(out / "picture.png", result)
+    console().print(f"To look at: {out / 'page.html'} (any browser), {out / 'picture.png'}")

@@ -1,0 +1,1 @@
+"""What the tool does, on two scans that come with it."""
