@@ -16,7 +16,7 @@ from p2plane.data.io import save_cloud
 from p2plane.data.room import scan_room
 from p2plane.geometry import se3, so3
 
-POINTS = 12_000
+POINTS = 20_000
 
 
 def demo_scans() -> tuple[Path, Path, Tensor]:
@@ -27,16 +27,16 @@ def demo_scans() -> tuple[Path, Path, Tensor]:
 
 
 def make(folder: Path) -> None:
-    """Scan the room from two places; the source is then turned upside down, as if by someone else's conventions."""
+    """Scan the room from two places. The target is in the room's frame; the source's frame has nothing to do with it."""
     folder.mkdir(exist_ok=True)
-    source, T_room_source = scan_room((3.7, 1.9, 1.7), (0.6, 1.2, 0.5), POINTS, seed=1)
-    target, T_room_target = scan_room((2.4, 3.9, 1.9), (1.4, 0.4, 0.5), POINTS, seed=2)
+    source, T_room_source = scan_room((3.8, 2.4, 1.9), (0.6, 1.1, 0.5), POINTS, seed=1)
+    target, T_room_target = scan_room((2.6, 3.9, 1.9), (1.2, 0.5, 0.6), POINTS, seed=2)
     T_file_source = se3.from_rotation_translation(
         so3.exp(torch.tensor([2.1, -0.9, 1.2], dtype=torch.float64)), torch.tensor([5.0, -3.0, 8.0]).double()
     )
-    T_target_source = np.linalg.inv(T_room_target) @ T_room_source @ np.linalg.inv(T_file_source.numpy())
+    T_target_source = T_room_source @ np.linalg.inv(T_file_source.numpy())
     save_cloud(folder / "source.ply", source.moved(T_file_source))
-    save_cloud(folder / "target.ply", target)
+    save_cloud(folder / "target.ply", target.moved(torch.from_numpy(T_room_target)))
     np.savetxt(folder / "T_target_source.txt", T_target_source, fmt="%.12f")
 
 
