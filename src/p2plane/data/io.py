@@ -141,7 +141,7 @@ def save_cloud(
             raise ValueError(f"{name} must go with a file out of {', '.join(CHOICES[name])}, got {path.name}")
     if len(options) == 2:
         raise ValueError("ascii must not go with compressed, got both")
-    with _replacing(path) as file:
+    with replacing(path) as file:
         writer(file, cloud, **dict.fromkeys(options, True))
 
 
@@ -161,7 +161,7 @@ def _points(points: Tensor | np.ndarray) -> Tensor:
 
 
 @contextmanager
-def _replacing(path: Path) -> Iterator[BinaryIO]:
+def replacing(path: Path) -> Iterator[BinaryIO]:
     """A new file that takes the place of an old one when it is complete, and vanishes if it never is."""
     target = Path(os.path.realpath(path))  # of a link, the file that it points to
     if not target.parent.is_dir():

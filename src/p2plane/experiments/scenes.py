@@ -17,7 +17,7 @@ def scene_figure(rows: int, columns: int, *, size: float = 2.0, label_width: flo
 
 def show_pair(panel: Any, clouds: Clouds, T_target_source: np.ndarray | None, title: str = "") -> None:
     """Draw the source, moved where a motion is given, and the target."""
-    from p2plane.report.picture import draw_pair
+    from p2plane.report import draw_pair
 
     T = np.eye(4) if T_target_source is None else np.asarray(T_target_source)
     draw_pair(panel, clouds.source @ T[:3, :3].T + T[:3, 3], clouds.target)
