@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import typer
 
-from p2plane.cli import data, demo, evaluate, info, register, reproduce, train
+from p2plane.cli import data, demo, evaluate, info, methods, register, reproduce, train
 
 BAD_INPUT = 2
 
@@ -24,6 +24,7 @@ app.command()(register.register)
 app.command()(demo.demo)
 app.command()(info.info)
 app.command()(evaluate.evaluate)
+app.command()(methods.methods)
 app.command()(reproduce.reproduce)
 app.command()(train.train)
 
