@@ -122,10 +122,11 @@ class Browser:
     def drag(self, start: tuple[float, float], end: tuple[float, float], button: str = "left") -> None:
         """Press a button of the mouse at one place and release it at another."""
         for kind, (x, y) in (("mousePressed", start), ("mouseMoved", end), ("mouseReleased", end)):
-            self.call("Input.dispatchMouseEvent", type=kind, x=x, y=y, button=button, buttons=1, clickCount=1)
+            buttons = 0 if kind == "mouseReleased" else {"left": 1, "right": 2}[button]
+            self.call("Input.dispatchMouseEvent", type=kind, x=x, y=y, button=button, buttons=buttons, clickCount=1)
 
     def complaints(self) -> list[str]:
-        """Errors and warnings that the page caused."""
+        """Errors and warnings that the page caused; that screenshots are slow is not its fault."""
         found = []
         for event in self.events:
             parameters = event["params"]
@@ -135,7 +136,7 @@ class Browser:
                 found.append(str(parameters["args"]))
             elif event["method"] == "Log.entryAdded" and parameters["entry"]["level"] in ("error", "warning"):
                 found.append(parameters["entry"]["text"])
-        return found
+        return [text for text in found if "ReadPixels" not in text]
 
     def requests(self) -> list[str]:
         """Addresses that the page asked for."""

@@ -129,8 +129,8 @@ def draw_scale(axes: Axes, window: Window, scale: float, unit: str, font: float)
 
 def draw_screw(axes: Axes, screw: Screw, rotation: np.ndarray) -> None:
     """Draw an open direction: a straight arrow to slide along, a ring to turn about."""
-    if screw.slide > 0:
-        ends = screw.point + np.array([[-1.0], [1.0]]) * max(_REACH * screw.slide, 0.12) * screw.axis
+    if screw.slide != 0:
+        ends = screw.point + np.array([[-1.0], [1.0]]) * max(_REACH * abs(screw.slide), 0.12) * screw.axis
         _arrow(axes, ends @ rotation[:2].T)
     if screw.turn > 0:
         _arrow(axes, ring(screw) @ rotation[:2].T)

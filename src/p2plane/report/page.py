@@ -74,7 +74,7 @@ def write_page(
 
 
 def _page(title: str, names: tuple[str, str], numbers: str, data: dict) -> str:
-    style = _fill(_asset("viewer.css"), {"source": colors.SOURCE, "target": colors.TARGET, "open": colors.OPEN})
+    style = _fill(_asset("style.css"), {"source": colors.SOURCE, "target": colors.TARGET, "open": colors.OPEN})
     script = '"use strict";\n' + "\n".join(_asset(name) for name in _SCRIPTS)
     policy = f"default-src 'none'; img-src data:; style-src {_digest(style)}; script-src {_digest(script)}"
     parts = {
@@ -89,11 +89,11 @@ def _page(title: str, names: tuple[str, str], numbers: str, data: dict) -> str:
         "scene": _json(data),
         "script": script,
     }
-    return _fill(_asset("viewer.html"), parts)
+    return _fill(_asset("page.html"), parts)
 
 
 def _asset(name: str) -> str:
-    return resources.files("p2plane.report").joinpath(name).read_text(encoding="utf-8")
+    return resources.files("p2plane.report").joinpath("viewer", name).read_text(encoding="utf-8")
 
 
 def _fill(template: str, parts: Mapping[str, str]) -> str:
@@ -171,7 +171,7 @@ def _motion(scene: Scene) -> dict:
 
 
 def _screws(scene: Scene, registration: Registration) -> list[dict]:
-    words = registration.undetermined
+    words = [word.split(" through ")[0] for word in registration.undetermined]
     labels = words if len(words) == len(scene.screws) else [""] * len(scene.screws)
     return [
         shape._asdict() | {"point": shape.point.tolist(), "axis": shape.axis.tolist(), "label": label}

@@ -61,7 +61,7 @@ def length(value: float, unit: str = "", digits: int = 3) -> str:
 
 def _confidence(registration: Registration) -> str:
     light, word, sentence = verdict(registration)
-    percent = f"{registration.confidence:.0%}"
+    percent = "" if registration.undetermined else f"{registration.confidence:.0%}"
     return (
         f'<section class="verdict {light}"><p><strong>{word}</strong><span>{percent}</span></p>'
         f"<p>{sentence}</p></section>"

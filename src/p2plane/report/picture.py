@@ -6,6 +6,7 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from textwrap import fill
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -105,7 +106,7 @@ class _Painter:
         """Panels side by side, a title over them and a key below."""
         side = self.pixels / _DPI
         tall = (1 - 2 * _GAP) * side / _ASPECT
-        top, bottom = (0.21 if title else 0.11) * side, 0.1 * side
+        top, bottom = (0.175 if title else 0.11) * side, 0.1 * side
         height = tall + top + bottom
         figure = _new_figure(figsize=(side * len(panels), height), dpi=_DPI, facecolor="white")
         for number, panel in enumerate(panels):
@@ -131,11 +132,16 @@ class _Painter:
         draw_discs(axes, discs, self.rotation, window, self.pixels)
         draw_scale(axes, window, self.scene.scale, self.unit, 0.8 * self.font)
         if panel == "after":
-            for screw in self.scene.screws:
-                draw_screw(axes, screw, self.rotation)
+            self._open_directions(axes)
         axes.set_xlim(window.x - window.width / 2, window.x + window.width / 2)
         axes.set_ylim(window.y - window.height / 2, window.y + window.height / 2)
         axes.set_title(self._caption(panel), fontsize=self.font, color=_INK, pad=0.4 * self.font)
+
+    def _open_directions(self, axes: Axes) -> None:
+        for screw in self.scene.screws:
+            draw_screw(axes, screw, self.rotation)
+        words = fill("; ".join(self.registration.undetermined), 48)
+        axes.text(0.01, 0.02, words, transform=axes.transAxes, color=colors.OPEN, fontsize=0.8 * self.font)
 
     def _discs(self, panel: str) -> Discs:
         source, target = plain(self.scene.source, colors.SOURCE), plain(self.scene.target, colors.TARGET)
@@ -153,7 +159,7 @@ class _Painter:
         result, rmse = self.registration, length(self.registration.plane_rmse, self.unit)
         return {
             "before": "before",
-            "after": "; ".join([f"after: fitness {result.fitness:.1%}, plane RMSE {rmse}", *result.undetermined]),
+            "after": f"after: fitness {result.fitness:.1%}, plane RMSE {rmse}",
             "distance": f"distance to the partner's plane, yellow from {length(self.scene.limit, self.unit)} on",
             "closeup": f"after, {_CLOSER:.0f} times larger",
         }[panel]

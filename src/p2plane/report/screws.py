@@ -22,7 +22,7 @@ class Screw(NamedTuple):
     turn: float
     """Share of the turning, in [0, 1]; zero for a slide."""
     slide: float
-    """Share of the sliding, in [0, 1]; zero for a turn in place."""
+    """Share of the sliding along the axis, in [-1, 1]; zero for a turn in place."""
 
 
 def screw(direction: np.ndarray) -> Screw:
@@ -41,8 +41,8 @@ def screw(direction: np.ndarray) -> Screw:
     axis = omega / turn
     along = float(axis @ v)
     longer = max(turn, abs(along))
-    slide = abs(along) / longer
-    return Screw(arm, axis if along >= 0 else -axis, turn=turn / longer, slide=slide if slide > _VISIBLE else 0.0)
+    slide = along / longer
+    return Screw(arm, axis, turn=turn / longer, slide=slide if abs(slide) > _VISIBLE else 0.0)
 
 
 def ring(shape: Screw, radius: float = 0.17, gap: float = 0.4, steps: int = 72) -> np.ndarray:

@@ -25,7 +25,7 @@ void main() {
   vec3 mapped = level > 0.998 ? unmatched : texture(map, vec2(level, 0.5)).rgb;
   color = coloring == 0 ? plain : coloring == 1 ? mapped : own;
   float light = dot(facing, normalize(vec3(-0.3, 0.45, 0.85)));
-  float shade = dot(facing, facing) < 0.25 ? 0.92 : 0.7 + 0.34 * max(light, 0.0);
+  float shade = dot(facing, facing) < 0.25 ? 0.92 : 0.76 + 0.28 * max(light, 0.0);
   color *= coloring == 0 ? shade : mix(1.0, shade, 0.6);
 }`;
 

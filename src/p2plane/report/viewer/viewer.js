@@ -36,7 +36,7 @@ function load(renderer) {
     map: renderer.texture(scene.map.length, 1, gl.RGB8, map, gl.LINEAR),
     pairs: { vertices: renderer.vertices([[pairs.ends, 3], [pairs.weights, 1]]), count: pairs.weights.length },
     arrows: { vertices: renderer.vertices([[everyOther(mesh, 0), 3], [everyOther(mesh, 3), 3]]), count: mesh.length / 6 },
-    anchors: screws.map((screw) => screw.anchor),
+    screws,
   };
 }
 
@@ -149,7 +149,10 @@ class Viewer {
   }
 
   overlay(opacity) {
-    this.labels.forEach((label, i) => placeLabel(label, this.camera.project(this.parts.anchors[i]), opacity));
+    this.labels.forEach((label, i) => {
+      const { middle, tip } = this.parts.screws[i];
+      placeLabel(label, this.camera.project(middle), this.camera.project(tip), opacity);
+    });
     drawAxes(this.camera);
     drawScale((2 * HALF_HEIGHT * this.camera.distance * scene.scale) / stage.clientHeight);
   }
@@ -164,10 +167,16 @@ function addLabel(text) {
   return label;
 }
 
-function placeLabel(label, place, opacity) {
-  label.hidden = !place || !label.textContent || opacity === 0;
+// Beyond the tip of an arrow, seen from its middle.
+function placeLabel(label, middle, tip, opacity) {
+  label.hidden = !middle || !tip || !label.textContent || opacity === 0;
   if (label.hidden) return;
-  const [x, y] = [stage.clientWidth / 2 + place[0] * stage.clientHeight, (0.5 - place[1]) * stage.clientHeight];
+  const [right, up] = [tip[0] - middle[0], tip[1] - middle[1]].map((part, _, way) => part / Math.max(Math.hypot(...way), 1e-6));
+  const room = 6 + (Math.abs(right) * label.offsetWidth + Math.abs(up) * label.offsetHeight) / 2;
+  const edge = 4 + label.offsetWidth / 2;
+  const wish = stage.clientWidth / 2 + tip[0] * stage.clientHeight + right * room;
+  const x = Math.max(edge, Math.min(stage.clientWidth - edge, wish));
+  const y = (0.5 - tip[1]) * stage.clientHeight - up * room;
   label.style.opacity = opacity;
   label.style.transform = `translate(${x}px, ${y}px) translate(-50%, -50%)`;
 }

@@ -69,9 +69,9 @@ function screwMesh(screw) {
   const [thickness, ring, reach] = [0.0065, 0.17, 0.34];
   const mesh = [];
   if (screw.turn > 0) mesh.push(...ringArrow(screw.point, screw.axis, ring, thickness));
-  if (screw.slide > 0) mesh.push(...straightArrow(screw.point, screw.axis, Math.max(reach * screw.slide, 0.12), thickness));
+  if (screw.slide !== 0) mesh.push(...straightArrow(screw.point, screw.axis, Math.max(reach * Math.abs(screw.slide), 0.12), thickness));
   const [first, second] = across(screw.axis);
   const gap = add(scaled(first, Math.cos(GAP)), scaled(second, Math.sin(GAP)));
-  const away = screw.turn > 0 ? scaled(gap, ring) : scaled(screw.axis, 1.08 * reach);
-  return { mesh, anchor: add(screw.point, away) };
+  const away = screw.turn > 0 ? scaled(gap, ring) : scaled(screw.axis, reach * screw.slide);
+  return { mesh, middle: screw.point, tip: add(screw.point, away) };
 }
