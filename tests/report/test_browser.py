@@ -109,6 +109,39 @@ def test_the_wheel_comes_closer_and_goes_back(browser: Browser, tmp_path: Path) 
     assert difference(look(browser), before) < 0.002
 
 
+def test_one_finger_turns_and_two_come_closer(browser: Browser, tmp_path: Path) -> None:
+    write_page(tmp_path / "page.html", chair(300))
+    show(browser, tmp_path / "page.html")
+    first, bar = look(browser), browser.run("document.querySelector('#scale span').textContent")
+    _touch(browser, [[(250, 300)], [(330, 320)]])
+    turned = look(browser)
+    assert difference(turned, first) > 0.05
+    assert browser.run("document.querySelector('#scale span').textContent") == bar
+    _touch(browser, [[(280, 300), (340, 300)], [(110, 300), (510, 300)]])
+    assert difference(look(browser), turned) > 0.1
+    assert float(browser.run("document.querySelector('#scale span').textContent")) < float(bar)
+
+
+def _touch(browser: Browser, places: list[list[tuple[int, int]]]) -> None:
+    """Put fingers down at the first places, move them on, and lift them."""
+    for number, fingers in enumerate([*places, []]):
+        kind = "touchStart" if number == 0 else "touchMove" if fingers else "touchEnd"
+        points = [{"x": x, "y": y, "id": finger} for finger, (x, y) in enumerate(fingers)]
+        browser.call("Input.dispatchTouchEvent", type=kind, touchPoints=points)
+
+
+def test_keys(browser: Browser, tmp_path: Path) -> None:
+    write_page(tmp_path / "page.html", chair(200))
+    show(browser, tmp_path / "page.html")
+    first = look(browser)
+    for key in ("ArrowLeft", "+", "r"):
+        browser.call("Input.dispatchKeyEvent", type="keyDown", key=key)
+        assert (difference(look(browser), first) > 0.02) == (key != "r")
+    browser.call("Input.dispatchKeyEvent", type="keyDown", key=" ")
+    browser.wait("document.getElementById('share').value === '0'")
+    assert browser.complaints() == []
+
+
 def test_open_directions_are_drawn_as_arrows_with_their_names(browser: Browser, tmp_path: Path) -> None:
     write_page(tmp_path / "page.html", wall(500))
     show(browser, tmp_path / "page.html")

@@ -93,7 +93,7 @@ def _page(title: str, names: tuple[str, str], numbers: str, data: dict) -> str:
 
 
 def _asset(name: str) -> str:
-    return resources.files("p2plane.report").joinpath("viewer", name).read_text(encoding="utf-8")
+    return (resources.files("p2plane.report") / "viewer" / name).read_text(encoding="utf-8")
 
 
 def _fill(template: str, parts: Mapping[str, str]) -> str:

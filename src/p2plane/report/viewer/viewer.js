@@ -119,7 +119,7 @@ class Viewer {
 
   draw() {
     const { renderer, camera, parts } = this;
-    const dense = Math.max(devicePixelRatio, state.slow && state.held ? 1 : 2);
+    const dense = Math.max(devicePixelRatio, state.slow && isBusy() ? 1 : 2);
     const ratio = Math.min(dense, Math.sqrt(MOST_PIXELS / (stage.clientWidth * stage.clientHeight)));
     renderer.resize(Math.max(1, Math.round(stage.clientWidth * ratio)), Math.max(1, Math.round(stage.clientHeight * ratio)));
     renderer.begin(camera.matrices(this.aspect));
@@ -224,11 +224,14 @@ function advance(viewer, now) {
   setShare(viewer, time <= 0 ? from : from + (goal - from) * (time * time * (3 - 2 * time)));
 }
 
+const isBusy = () => Boolean(state.move) || state.held > 0;
+
+// Draw when something changed; a slow machine draws coarser while things move.
 function loop(viewer) {
   let last = 0;
   const tick = (now) => {
     if (state.move) advance(viewer, now);
-    const busy = Boolean(state.move) || state.held > 0;
+    const busy = isBusy();
     if (busy && state.dirty && now - last > SLOW_FRAME && now - last < 1000) state.slow = true;
     if (state.wasBusy && !busy) state.dirty = true; // once more, and sharper
     if (state.dirty) {
