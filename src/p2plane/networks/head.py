@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from p2plane.matching.pointers import leading_eigenvector, soft_normal_tensors
+from p2plane.matching.pointers import leading_eigenvector, soft_points, soft_points_and_normal_tensors
 from p2plane.solve.alignment import Alignment
 from p2plane.solve.distances import point_to_distribution, point_to_plane, point_to_point
 from p2plane.solve.inputs import one_of
@@ -53,6 +53,7 @@ def pose_from_match(
     target_normals: Tensor | None,
     weights: Tensor | None = None,
     mask: Tensor | None = None,
+    initial: Tensor | None = None,
 ) -> tuple[Alignment, Tensor]:
     """The pose that brings the source onto what a match points to, and those points (B, N, 3).
 
@@ -63,15 +64,17 @@ def pose_from_match(
         target_normals: (B, M, 3) for planes.
         weights: (B, N).
         mask: (B, N) bool, true where a source point is present.
+        initial: (B, 4, 4) where directions stay that the pairs do not determine, and where the paper's steps start;
+            None for the identity.
 
     Gradient: match, source, target, target_normals, weights.
     """
-    matched = match @ target
     if config.head == "point":
-        return point_to_point(source, matched, weights, mask), matched
+        matched = soft_points(match, target)
+        return point_to_point(source, matched, weights, mask, initial=initial), matched
     assert target_normals is not None
-    tensors = soft_normal_tensors(match, target_normals)
-    options: dict[str, Any] = {"gradient": config.gradient}
+    matched, tensors = soft_points_and_normal_tensors(match, target, target_normals)
+    options: dict[str, Any] = {"gradient": config.gradient, "initial": initial}
     if config.gradient != "exact":
         options["solver"] = "accumulate"  # both belong to the paper's iteration
     if config.normals == "eigenvector":

@@ -10,6 +10,7 @@ from p2plane.networks.door import RegistrationNetwork
 from p2plane.networks.pointnetlk import PointNetLK, PointNetLKConfig
 from p2plane.networks.prnet import PRNet, PRNetConfig
 from p2plane.networks.rpmnet import RPMNet, RPMNetConfig
+from p2plane.networks.tessera import Tessera, TesseraConfig
 
 MODELS: dict[str, type[RegistrationNetwork]] = {
     "dcp": DCP,
@@ -17,6 +18,7 @@ MODELS: dict[str, type[RegistrationNetwork]] = {
     "rpmnet": RPMNet,
     "deepgmr": DeepGMR,
     "pointnetlk": PointNetLK,
+    "tessera": Tessera,
 }
 
 CONFIGS: dict[str, Any] = {
@@ -25,4 +27,5 @@ CONFIGS: dict[str, Any] = {
     "rpmnet": RPMNetConfig,
     "deepgmr": DeepGMRConfig,
     "pointnetlk": PointNetLKConfig,
+    "tessera": TesseraConfig,
 }

@@ -11,6 +11,7 @@ from torch import Tensor
 from p2plane.data.pair import PairBatch
 from p2plane.networks.comparison_losses import deepgmr_loss, pointnetlk_loss
 from p2plane.networks.rpmnet_loss import rpmnet_loss
+from p2plane.networks.tessera_loss import tessera_loss
 from p2plane.solve.alignment import Alignment
 
 
@@ -108,6 +109,12 @@ def _rpmnet(alignment: Alignment, batch: PairBatch, **options: float | str) -> T
     return rpmnet_loss(alignment, batch.source, batch.T_target_source, *masks, **options)  # type: ignore[arg-type]
 
 
+@wraps(tessera_loss)
+def _tessera(alignment: Alignment, batch: PairBatch, **options: float) -> Tensor:
+    masks = batch.source_mask, batch.target_mask
+    return tessera_loss(alignment, batch.source, batch.T_target_source, *masks, **options)  # type: ignore[arg-type]
+
+
 LOSSES: dict[str, Callable[..., Tensor]] = {
     "motion": _by_truth(rigid_motion_loss),
     "dcp": _by_truth(dcp_loss),
@@ -115,5 +122,6 @@ LOSSES: dict[str, Callable[..., Tensor]] = {
     "rpmnet": _rpmnet,
     "deepgmr": _by_truth(deepgmr_loss),
     "pointnetlk": _by_truth(pointnetlk_loss),
+    "tessera": _tessera,
 }
 """Losses of an `Alignment` and a `PairBatch`; keyword arguments are settings of a config."""

@@ -1,0 +1,209 @@
+"""Tessera: this project's own network for partial clouds, from any start.
+
+It keeps RPMNet's frame (Yew and Lee, CVPR 2020): features, a Sinkhorn match with room for points without partner, a
+pose from the match, and again from there, round after round. What it changes:
+
+- Features see lengths and folded angles only, so no rotation and no flipped normal changes them. They are computed
+  once, for both clouds, and not in every round.
+- A few hundred tokens, spread evenly, look around in their own cloud and at the other one by attention, in which the
+  geometry of a pair counts as much as its features.
+- The first round matches tokens, and believes pairs that keep each other's distances. Later rounds match all points, by
+  features and by where the pose before has brought them.
+- The pose comes from planes: W_i is the mean of n n^T under the match, plus a little of the identity; its gradient is
+  exact.
+- The match itself is supervised, see `tessera_loss`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from p2plane.geometry import se3
+from p2plane.matching.consistency import supported_partners
+from p2plane.matching.keypoints import take
+from p2plane.matching.scaling import Match, scaled_sinkhorn
+from p2plane.networks.door import Clouds, RegistrationNetwork
+from p2plane.networks.frames import frames_of, mean_point_wise, side_by_side, spacing_of
+from p2plane.networks.geometric_attention import Block
+from p2plane.networks.head import HeadConfig, pose_from_match
+from p2plane.networks.invariants import pair_invariants
+from p2plane.networks.local_features import LocalFeatures, Tokens, surroundings
+from p2plane.networks.near_match import Described, NearMatch
+from p2plane.solve.alignment import Alignment, Round
+
+
+@dataclass(frozen=True)
+class TesseraConfig:
+    """Settings of `Tessera`."""
+
+    head: HeadConfig = field(default_factory=lambda: HeadConfig("plane", point_share=0.02))
+    tokens: int = 128
+    """Points that stand for a cloud in attention and in the first round."""
+    neighbors: int = 16
+    """Of a point, in its own feature."""
+    token_neighbors: int = 32
+    """Of a token."""
+    point_width: int = 64
+    """Channels of a point's feature."""
+    width: int = 128
+    """Channels of a token's feature, a multiple of the heads."""
+    blocks: int = 3
+    heads: int = 4
+    sinkhorn_iterations: int = 5
+    train_rounds: int = 4
+    test_rounds: int = 5
+    start_noise: float = 0.05
+    """In training, what a pose is disturbed by before the next round: radians, and parts of the clouds' radius."""
+    consistent: bool = True
+    """Whether the first round believes pairs that keep each other's distances; otherwise all pairs."""
+    candidates: int = 3
+    """The likeliest partners of a token among which agreement decides."""
+
+    def __post_init__(self) -> None:
+        names = ("tokens", "neighbors", "token_neighbors", "point_width", "width", "blocks", "heads")
+        for name in (*names, "sinkhorn_iterations", "train_rounds", "test_rounds", "candidates"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
+        if self.width % self.heads != 0:
+            raise ValueError(f"width must be a multiple of heads, {self.heads}, got {self.width}")
+
+
+class Tessera(RegistrationNetwork):
+    """Registers by matching tokens that know their clouds, then points that are near.
+
+    Scaling both clouds scales the answer, moving one moves it along; the order of points does not matter.
+
+    A round has weights (B, K) and the match (B, K, L), of tokens in the first round and of all points later. In its
+    extras are ``row_slack`` (B, K) and ``column_slack`` (B, L), what points leave without partner, and ``partners``
+    (B, L, 3), the target points that the columns stand for.
+    """
+
+    def __init__(self, config: TesseraConfig = TesseraConfig()) -> None:
+        super().__init__()
+        self.config = config
+        self.local = LocalFeatures(config.point_width, config.width)
+        self.blocks = nn.ModuleList(Block(config.width, config.heads) for _ in range(config.blocks))
+        self.describe = nn.Sequential(nn.LayerNorm(config.width), nn.Linear(config.width, config.width + 1))
+        self.log_sharpness = nn.Parameter(torch.tensor(3.0))
+        self.threshold = nn.Parameter(torch.tensor(0.5))
+        self.near = NearMatch(config.point_width, config.width)
+
+    def needs_normals(self) -> tuple[bool, bool]:
+        """Both, for the angles."""
+        return True, True
+
+    def register(self, clouds: Clouds, generator: torch.Generator | None) -> Alignment:
+        clouds = _without_idle_masks(clouds)
+        frames = frames_of(clouds)
+        both = side_by_side(clouds, frames)
+        config = self.config
+        counts = {"neighbors": config.neighbors, "token_neighbors": config.token_neighbors, "tokens": config.tokens}
+        around = surroundings(both.points, both.normals, both.mask, **counts)
+        of_points, of_tokens = self.local(around)
+        of_tokens = self._looked_around(of_tokens, around.tokens)
+        alignment, first = self._first_round(clouds, of_tokens, around.tokens)
+        rounds = [first]
+        more = (config.train_rounds if self.training else config.test_rounds) - 1
+        if more == 0:
+            return replace(alignment, rounds=(first,))
+        descriptors = self.near.describe(of_points, of_tokens, around.tokens.nearest)
+        sizes = clouds.source.shape[1], clouds.target.shape[1]
+        described = [
+            Described(*(each.chunk(2)[side][:, :size] for each in (both.points, both.normals, descriptors)))
+            for side, size in enumerate(sizes)
+        ]
+        spacing = mean_point_wise(around.point_edges[..., 0].mean(-1), both.mask).chunk(2)[1].clamp_min(1e-6)
+        for number in range(more):
+            # gradient stops here: a round takes the pose before as given
+            T_local = frames.to_local(alignment.T_target_source.detach())
+            if self.training and config.start_noise > 0:
+                T_local = _disturbed(T_local, config.start_noise, generator)
+            affinity = self.near(*described, T_local, spacing, number)
+            alignment, last = self._near_round(clouds, affinity, alignment.T_target_source.detach())
+            rounds.append(last)
+        return replace(alignment, rounds=tuple(rounds))
+
+    def _looked_around(self, features: Tensor, tokens: Tokens) -> Tensor:
+        """(2 B, S, C) features of tokens after all blocks."""
+        geometry = pair_invariants(tokens.points, tokens.normals)
+        absent = None
+        if tokens.mask is not None:
+            absent = geometry.new_zeros(tokens.mask.shape).masked_fill(~tokens.mask, float("-inf"))[:, None, None]
+        for block in self.blocks:
+            features = block(features, geometry, absent)
+        return features
+
+    def _first_round(self, clouds: Clouds, of_tokens: Tensor, tokens: Tokens) -> tuple[Alignment, Round]:
+        """The pose from a match of tokens."""
+        described = self.describe(of_tokens)
+        f, g = F.normalize(described[..., 1:], dim=-1).chunk(2)
+        ours, theirs = described[..., 0].chunk(2)  # (B, S) how likely a token has a partner at all
+        affinity = self.log_sharpness.exp() * (f @ g.mT - self.threshold) + ours[..., None] + theirs[:, None]
+        source_mask, target_mask = (None, None) if tokens.mask is None else tokens.mask.chunk(2)
+        iterations = self.config.sinkhorn_iterations
+        match = scaled_sinkhorn(affinity, iterations, source_mask=source_mask, target_mask=target_mask)
+        believed, weights = self._believed(match, tokens.points, target_mask)
+        of_source, of_target = tokens.indices.chunk(2)  # absent ones may stand in the padding
+        source, target = _taken(clouds.source, of_source), _taken(clouds.target, of_target)
+        normals = _taken(clouds.target_normals, of_target)
+        return self._pose(match, believed, weights, source, target, normals, source_mask)
+
+    def _believed(self, match: Match, points: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:
+        """(B, S, S) the match near each token's best partner, and (B, S) how much each pair is believed."""
+        points, partners = points.chunk(2)
+        if not self.config.consistent:
+            return match.values, match.values.sum(-1)
+        with torch.no_grad():  # gradient stops here: whom to believe is a choice
+            apart = torch.cdist(partners, partners)
+            spacing = spacing_of(apart, mask)
+            best = supported_partners(match.values, points, partners, 1.5 * spacing, self.config.candidates)
+            near = take(apart, best.partners) < 2 * spacing[:, None, None]
+        believed = match.values * near
+        return believed, believed.sum(-1) * best.support
+
+    def _near_round(self, clouds: Clouds, affinity: Tensor, initial: Tensor) -> tuple[Alignment, Round]:
+        """The pose from a match of all points."""
+        source_mask, target_mask = clouds.source_mask, clouds.target_mask
+        match = scaled_sinkhorn(
+            affinity, self.config.sinkhorn_iterations, source_mask=source_mask, target_mask=target_mask
+        )
+        weights, normals = match.values.sum(-1), clouds.target_normals
+        return self._pose(match, match.values, weights, clouds.source, clouds.target, normals, source_mask, initial)
+
+    def _pose(
+        self,
+        match: Match,
+        believed: Tensor,
+        weights: Tensor,
+        source: Tensor,
+        target: Tensor,
+        normals: Tensor | None,
+        mask: Tensor | None,
+        initial: Tensor | None = None,
+    ) -> tuple[Alignment, Round]:
+        rows = believed / believed.sum(-1, keepdim=True).clamp_min(1e-12)
+        alignment, matched = pose_from_match(self.config.head, rows, source, target, normals, weights, mask, initial)
+        extras = {"row_slack": match.row_slack, "column_slack": match.column_slack, "partners": target}
+        return alignment, Round(alignment.T_target_source, source, matched, weights, match.values, extras)
+
+
+def _without_idle_masks(clouds: Clouds) -> Clouds:
+    """None for masks that leave nothing out."""
+    masks = {"source_mask": clouds.source_mask, "target_mask": clouds.target_mask}
+    idle: dict[str, Any] = {name: None for name, mask in masks.items() if mask is not None and mask.all()}
+    return replace(clouds, **idle)
+
+
+def _taken(values: Tensor | None, rows: Tensor) -> Tensor:
+    assert values is not None
+    return take(values, rows.clamp_max(values.shape[1] - 1))
+
+
+def _disturbed(T: Tensor, amount: float, generator: torch.Generator | None) -> Tensor:
+    twist = torch.randn(len(T), 6, generator=generator, dtype=T.dtype, device=T.device)
+    return se3.exp(amount * twist) @ T
