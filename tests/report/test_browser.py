@@ -130,16 +130,29 @@ def _touch(browser: Browser, places: list[list[tuple[int, int]]]) -> None:
         browser.call("Input.dispatchTouchEvent", type=kind, touchPoints=points)
 
 
-def test_keys(browser: Browser, tmp_path: Path) -> None:
+def test_keys_and_axes(browser: Browser, tmp_path: Path) -> None:
     write_page(tmp_path / "page.html", chair(200))
     show(browser, tmp_path / "page.html")
     first = look(browser)
     for key in ("ArrowLeft", "+", "r"):
         browser.call("Input.dispatchKeyEvent", type="keyDown", key=key)
         assert (difference(look(browser), first) > 0.02) == (key != "r")
+    _upright(browser, "y", 1)
+    _upright(browser, "y", -1)
+    _upright(browser, "x", 1)
     browser.call("Input.dispatchKeyEvent", type="keyDown", key=" ")
     browser.wait("document.getElementById('share').value === '0'")
     assert browser.complaints() == []
+
+
+def _upright(browser: Browser, axis: str, sign: int) -> None:
+    """Click the letter of an axis, and see it point up, or down at the second time."""
+    text = f"document.querySelector('#axes text.{axis}')"
+    box = browser.run(f"(({{x, y, width, height}}) => [x + width / 2, y + height / 2])({text}.getBoundingClientRect())")
+    browser.drag(tuple(box), tuple(box))
+    browser.run(NEXT_FRAME)
+    assert -sign * float(browser.run(f"{text}.getAttribute('y')")) > 30  # the picture's y goes down
+    assert abs(float(browser.run(f"{text}.getAttribute('x')"))) < 0.1
 
 
 def test_open_directions_are_drawn_as_arrows_with_their_names(browser: Browser, tmp_path: Path) -> None:

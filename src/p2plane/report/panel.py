@@ -145,8 +145,8 @@ def _candidates(registration: Registration, unit: str) -> str:
     head = "<tr><th>from</th><th>score</th><th>fitness</th><th>plane RMSE</th><th>angle</th></tr>"
     rows = "".join(_candidate(candidate, best, unit) for candidate in registration.candidates[:_MOST_CANDIDATES])
     count = len(registration.candidates)
-    note = f"The best {min(count, _MOST_CANDIDATES)} of {count}; the angle is to the best."
-    return _details("Candidates", f'<table class="grid">{head}{rows}</table><p class="note">{note}</p>')
+    note = f'<p class="note">The best {min(count, _MOST_CANDIDATES)} of {count}; the angle is to the best.</p>'
+    return _details("Candidates", f'<table class="grid">{head}{rows}</table>{note if count > 1 else ""}')
 
 
 def _candidate(candidate: Candidate, best: torch.Tensor, unit: str) -> str:
@@ -167,7 +167,7 @@ def _cells(texts: Iterable[str]) -> str:
 
 def _with_total(timings: Mapping[str, float]) -> list[tuple[str, float]]:
     rows = list(timings.items())
-    return [*rows, ("all", sum(timings.values()))] if len(rows) > 1 and "total" not in timings else rows
+    return [*rows, ("in all", sum(timings.values()))] if len(rows) > 1 and "total" not in timings else rows
 
 
 def _table(title: str, rows: list[tuple[str, str]]) -> str:

@@ -35,6 +35,19 @@ class Camera {
     this.rotation = [...right, ...up, ...back];
   }
 
+  // Put an axis upright and look down on it a little; turn it over if it is upright already.
+  upright(axis) {
+    const height = (25 * Math.PI) / 180;
+    const along = this.seen(axis);
+    const up = along[1] > 0.85 && Math.abs(along[0]) < 0.05 ? scaled(axis, -1) : axis;
+    const back = this.row(2);
+    const level = add(back, scaled(up, -back.reduce((sum, value, k) => sum + value * up[k], 0)));
+    const ahead = Math.hypot(...level) > 0.1 ? unit(level) : across(up)[0];
+    const toEye = add(scaled(ahead, Math.cos(height)), scaled(up, Math.sin(height)));
+    const right = cross(up, ahead);
+    this.rotation = [...right, ...cross(toEye, right), ...toEye];
+  }
+
   // Move the scene by parts of the picture's height.
   shift(right, up) {
     const step = 2 * HALF_HEIGHT * this.distance;

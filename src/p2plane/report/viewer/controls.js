@@ -74,6 +74,12 @@ function listenToControls(viewer) {
   };
   byId("reset").addEventListener("click", reset);
   canvas.addEventListener("dblclick", reset);
+  byId("axes").addEventListener("pointerdown", (event) => {
+    const axis = ["x", "y", "z"].map((name) => Number(event.target.classList.contains(name)));
+    if (!axis.includes(1)) return;
+    viewer.camera.upright(axis);
+    viewer.frame();
+  });
   byId("before").addEventListener("click", () => moveTo(viewer, 0));
   byId("after").addEventListener("click", () => moveTo(viewer, 1));
   byId("share").addEventListener("input", (event) => {
