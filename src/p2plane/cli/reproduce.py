@@ -15,6 +15,7 @@ Results = typer.Option(Path("results"), help="Folder of results; what is there i
 From = typer.Option(None, "--from", help="Make the page from these results, and run nothing.")
 Out = typer.Option(None, help="Folder of the page (default: that of the results).")
 Rows = typer.Option([], "--row", help="Run only this row, such as rpmnet-plane; may be repeated.")
+Device = typer.Option("cpu", help="For evaluations, such as cuda; with one process. Trainings take what is there.")
 Processes = typer.Option(None, help="For evaluations (default: as many as cores).")
 
 
@@ -26,12 +27,13 @@ def reproduce(
     out: Path = Out,
     row: list[str] = Rows,
     processes: int = Processes,
+    device: str = Device,
 ) -> None:
     """Run a table or figure of the paper, or all; what was run before is not run again."""
     from p2plane.experiments.perform import Options
     from p2plane.experiments.run import reproduce as run
 
-    options = Options(processes, tuple(row), lambda text: typer.echo(text, err=True))
+    options = Options(processes, tuple(row), device, lambda text: typer.echo(text, err=True))
     done = run(name, scale, source or results, out=out, run=source is None, options=options)
     typer.echo(f"the page is {done.html}, and as Markdown {done.markdown}")
     if done.problems:

@@ -42,7 +42,7 @@ def _render(folder: ResultsFolder) -> list[Block]:
             continue
         caption = (
             f"{where}: share of the test pairs with at most that error. Higher is better; dashed: point head, "
-            "solid: plane head. The axes end where the worst of the shown methods has nine tenths of its pairs."
+            "solid: plane head. The axes end a little beyond where the median method has nine tenths of its pairs."
         )
         sources = tuple(results.path for _, results in known)
         blocks.append(Figure(f"cdf-{where}", caption, partial(_draw, known), sources))
@@ -57,7 +57,9 @@ def _draw(known: list[tuple[Row, Results]]) -> Any:
             own = values[row.name]
             shares = np.arange(1, len(own) + 1) / len(own)
             panel.step(np.r_[0, own], np.r_[0, shares], dashes_of(row), where="post", color=color_of(row), lw=1.8)
-        panel.set(xlim=(0, max(np.quantile(own, 0.9) for own in values.values()) or 1), ylim=(0, 1.01))
+        end = 1.3 * float(np.median([np.quantile(own, 0.9) for own in values.values()]))
+        panel.set(xlim=(0, end or 1), ylim=(0, 1.01))
+        panel.locator_params(axis="x", nbins=5)
         frame(panel, "", title, "share of pairs" if panel is panels[0][0] else "")
     legend_below(figure, [_handle(row) for row, _ in known], 6)
     return figure

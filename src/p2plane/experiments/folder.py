@@ -20,8 +20,9 @@ from typing import NamedTuple
 
 import numpy as np
 
+from p2plane.data.pairs import PairDataset
 from p2plane.evaluation.journal import replacing
-from p2plane.evaluation.results import SUFFIXES, Results, find_results, read_results
+from p2plane.evaluation.results import SUFFIXES, Results, find_results, read_record, read_results
 from p2plane.evaluation.testsets import open_test_set
 from p2plane.experiments.scale import Scale
 
@@ -62,11 +63,12 @@ class ResultsFolder:
 
     def read(self, data: str, name: str) -> Results | None:
         """The results of a row; None where there are none, or the evaluation was not finished."""
+        name = self.scale.same.get(name, name)
         key = data, name
         if key not in self._read:
             path = find_results(self.of(data), name)
-            results = read_results(path) if path else None
-            self._read[key] = results if results and "summary" in results.record else None
+            finished = path is not None and "summary" in read_record(path)
+            self._read[key] = read_results(path) if path and finished else None
         return self._read[key]
 
     def forget(self, data: str, name: str) -> None:
@@ -104,6 +106,10 @@ class ResultsFolder:
     def _read(self) -> dict[tuple[str, str], Results | None]:
         return {}
 
+    @cached_property
+    def _opened(self) -> dict[str, PairDataset]:
+        return {}
+
     def _kept(self, data: str) -> dict[str, np.ndarray]:
         path = self.of(data) / "clouds.npz"
         if not path.is_file():
@@ -112,5 +118,7 @@ class ResultsFolder:
             return {name: file[name].astype(np.float32) for name in file.files}
 
     def _made(self, data: str, index: int) -> Clouds:
-        pair = open_test_set(self.scale.data[data], points=self.scale.points)[index]
+        if data not in self._opened:
+            self._opened[data] = open_test_set(self.scale.data[data], points=self.scale.points)
+        pair = self._opened[data][index]
         return Clouds(pair.source.numpy(), pair.target.numpy())

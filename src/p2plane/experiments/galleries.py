@@ -18,7 +18,7 @@ from p2plane.experiments.experiment import Experiment, runs_of
 from p2plane.experiments.folder import ResultsFolder
 from p2plane.experiments.rows import BASES, EXTENSIONS, Row
 from p2plane.experiments.scatter import Duel, duels
-from p2plane.experiments.scenes import scene_figure, show_nothing, show_pair
+from p2plane.experiments.scenes import scene_figure, show_pair
 from p2plane.experiments.tables import short
 
 BETTER_EACH, WORSE_ALL = 2, 3
@@ -103,19 +103,22 @@ def _line(label: str, index: int, row: Row, results: Results) -> tuple[Cell, ...
 
 
 def _draw(folder: ResultsFolder, data: str, cases: list[Case], results: dict[str, Results]) -> Any:
-    columns = 1 + max(len(rows) for _, _, rows in cases)
-    figure, panels = scene_figure(len(cases), columns)
-    for line, (_, index, rows) in zip(panels, cases, strict=True):
+    """A line for each case, or for two of them where they are short."""
+    width = 1 + max(len(rows) for _, _, rows in cases)
+    beside = 2 if width <= 3 else 1
+    figure, panels = scene_figure(-(-len(cases) // beside), width * beside)
+    for panel in panels.flat:
+        panel.set_axis_off()
+    for place, (_, index, rows) in enumerate(cases):
+        line, column = divmod(place, beside)
+        own = panels[line][width * column : width * (column + 1)]
         clouds = folder.clouds(data, index)
         assert clouds is not None
-        show_pair(line[0], clouds, None, f"pair {index}")
-        for panel, row in zip(line[1:], rows, strict=False):
-            own = results[row.name]
-            show_pair(
-                panel, clouds, own.T_estimate[index].numpy(), f"{row.label}\nCD {short(own.columns['chamfer'][index])}"
-            )
-        for panel in line[1 + len(rows) :]:
-            show_nothing(panel)
+        show_pair(own[0], clouds, None, f"pair {index}\nas given")
+        for panel, row in zip(own[1:], rows, strict=False):
+            found = results[row.name]
+            distance = short(found.columns["chamfer"][index])
+            show_pair(panel, clouds, found.T_estimate[index].numpy(), f"{row.label}\nCD {distance}")
     return figure
 
 

@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from p2plane.evaluation.results import record_path
 from p2plane.experiments.blocks import Block, Cell, Figure, Note, Table
 from p2plane.experiments.experiment import Experiment
 from p2plane.experiments.folder import ResultsFolder
-from p2plane.experiments.rows import BY_NAME, NETWORK
 from p2plane.training.folder import versions
 
 DPI = 130
@@ -89,23 +89,23 @@ def name_of(experiments: Sequence[Experiment]) -> str:
 
 def _runs(experiments: Sequence[Experiment], folder: ResultsFolder) -> Table:
     """What was run, with which settings, when and how long."""
-    runs = dict.fromkeys((run.data, run.results_name, run.row.name) for each in experiments for run in each.runs)
+    runs = dict.fromkeys((run.data, run.results_name) for each in experiments for run in each.runs)
     lines = []
-    for data, name, row in runs:
+    for data, name in runs:
         results = folder.read(data, name)
         if results is not None:
             settings, environment = results.record["settings"], results.record.get("environment", {})
-            record = results.path.with_suffix(".json")
+            changes = ", ".join(folder.scale.row_changes.get(name, ()))
             texts = [folder.scale.data[data], str(len(results)), str(settings["seed"]), str(settings["batch"])]
-            texts += [_trained(results.record) if BY_NAME[row].kind == NETWORK else "", environment.get("finished", "")]
-            lines.append((Cell(name, source=record), *(Cell(text) for text in texts)))
-    header = ("run", "test set", "pairs", "seed", "batch", "training", "finished")
-    return Table(header, tuple(lines), "All runs; each links to its settings.")
+            texts += [_trained(settings) or changes, environment.get("finished", "")]
+            lines.append((Cell(name, source=record_path(results.path)), *(Cell(text) for text in texts)))
+    header = ("run", "test set", "pairs", "seed", "batch", "training, or settings changed", "finished")
+    return Table(header, tuple(lines), "All runs; each links to all of its settings.")
 
 
-def _trained(record: dict[str, Any]) -> str:
+def _trained(settings: dict[str, Any]) -> str:
     """How long the weights were trained that were the best in validation."""
-    notes = record["settings"].get("training", {})
+    notes = settings.get("training", {})
     return f"{notes['steps']} steps, {notes['minutes']:.1f} min" if {"steps", "minutes"} <= set(notes) else ""
 
 

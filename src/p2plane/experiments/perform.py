@@ -18,7 +18,7 @@ from p2plane.training.files import merged, packaged_configs, read_config, with_c
 
 Say = Callable[[str], None]
 
-TRAINED_FOR = {
+CHANGED_FOR = {
     "cpu": (),
     "cpu-unseen": ("data.half=first",),
     "cpu-noisy": ("data.protocol=cpu-noisy",),
@@ -34,6 +34,8 @@ class Options:
     processes: int | None = None
     rows: tuple[str, ...] = ()
     """Only these rows, all where it is empty."""
+    device: str = "cpu"
+    """Of evaluations; trainings take what is there."""
     say: Say = print
 
 
@@ -45,7 +47,8 @@ def perform(experiments: Iterable[Experiment], folder: ResultsFolder, options: O
     problems: dict[str, None] = {}  # in order, without repetition
     for experiment in experiments:
         for run in experiment.runs:
-            if not options.rows or run.row.name in options.rows:
+            is_wanted = not options.rows or run.row.name in options.rows
+            if is_wanted and run.row.name not in folder.scale.same:
                 _try(lambda run=run: _complete(run, folder, options), _described(run, folder), problems)  # type: ignore[misc]
         for step in (experiment.measure, experiment.keep):
             if step is not None:
@@ -55,18 +58,19 @@ def perform(experiments: Iterable[Experiment], folder: ResultsFolder, options: O
 
 
 def training_values(row: Row, data: str, scale: Scale) -> dict[str, Any]:
-    """The tables of the config that trains a row for a test set."""
+    """The tables of the config that trains a row for a test set: one of its own, or that of ModelNet40-CPU, changed."""
     name = row.config or row.name
     if scale.quick:
         tiny = read_config(Path(__file__).with_name("smoke.toml"))
         values = merged(tiny["all"], tiny[name])
-        changes = [*TRAINED_FOR[data], "data.name=synthetic"]
-    else:
-        configs = packaged_configs()
-        if name + scale.config_suffix not in configs:
-            raise FileNotFoundError(f"there is no config {name}{scale.config_suffix}.toml")
-        values, changes = read_config(configs[name + scale.config_suffix]), list(TRAINED_FOR[data])
-    return with_changes(values, [*changes, *row.changes])
+        return with_changes(values, [*CHANGED_FOR[data], "data.name=synthetic", *row.changes])
+    configs, own = packaged_configs(), f"{name}-{data.removeprefix('cpu-')}{scale.config_suffix}"
+    if own in configs:
+        return with_changes(read_config(configs[own]), row.changes)
+    general = f"{name}{scale.config_suffix}"
+    if general not in configs:
+        raise FileNotFoundError(f"there is no config {general}.toml")
+    return with_changes(read_config(configs[general]), [*CHANGED_FOR[data], *row.changes])
 
 
 def _complete(run: Run, folder: ResultsFolder, options: Options) -> None:
@@ -82,7 +86,7 @@ def _complete(run: Run, folder: ResultsFolder, options: Options) -> None:
         return
     options.say(f"evaluating {_described(run, folder)}")
     pairs = scale.pairs_of(run.row.name)
-    evaluation = Evaluation(method, data, changes, pairs, scale.points)
+    evaluation = Evaluation(method, data, changes, pairs, scale.points, device=options.device)
     evaluate(evaluation, folder.of(run.data) / f"{run.results_name}.csv", processes=options.processes)
     folder.forget(run.data, run.results_name)
 

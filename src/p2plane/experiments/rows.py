@@ -53,8 +53,17 @@ PUBLISHED_HEAD = Row(
     changes=("model.head.normals=eigenvector", "model.head.gradient=penalty", "model.head.point_share=0"),
 )
 """The plane head as the paper has it: one normal for each match, and the gradient of the penalty."""
+OUR_HEAD = Row(
+    "rpmnet-plane-ours",
+    "RPMNet + plane, ours",
+    NETWORK,
+    base="rpmnet-point",
+    config="rpmnet-plane",
+    changes=("model.head.normals=tensor", "model.head.gradient=exact"),
+)
+"""The plane head as the library has it by default: the averaged normal tensor, and the exact gradient."""
 
-BY_NAME = {row.name: row for row in (*ROWS, PUBLISHED_HEAD)}
+BY_NAME = {row.name: row for row in (*ROWS, PUBLISHED_HEAD, OUR_HEAD)}
 EXTENSIONS = tuple(row for row in ROWS if row.base is not None)
 """The three with a plane head, each with its base."""
 BASES = tuple(BY_NAME[row.base] for row in EXTENSIONS if row.base is not None)

@@ -39,6 +39,8 @@ class Scale:
     """Fewer pairs for rows that take too long."""
     row_changes: dict[str, tuple[str, ...]] = field(default_factory=dict)
     """Settings of rows that would take too long otherwise."""
+    same: dict[str, str] = field(default_factory=dict)
+    """Rows that are the same as others, as the configs of this scale have it; these are run once."""
     quick: bool = False
     """Whether measurements only show that they run."""
 
@@ -48,20 +50,28 @@ class Scale:
 
 
 SCALES = {
-    "full": Scale("full", "The paper's settings; for a machine with a GPU, and days."),
+    "full": Scale(
+        "full",
+        "The paper's settings; for a machine with a GPU, and days.",
+        same={"rpmnet-plane-published": "rpmnet-plane"},
+    ),
     "small": Scale(
         "small",
         "Small presets for two CPU cores, equal budgets for both heads of a network; the paper's full test sets.",
         config_suffix="-small",
+        same={"rpmnet-plane-ours": "rpmnet-plane"},
         row_pairs={"go-icp": 30},
+        row_changes={"go-icp": ("time_limit=60",)},
     ),
     "smoke": Scale(
         "smoke",
         "Tiny networks after a few steps on built-in shapes: shows that everything runs; the numbers mean nothing.",
         data=BUILT_IN,
+        same={"rpmnet-plane-ours": "rpmnet-plane"},
         pairs=6,
         points=64,
         row_pairs={"go-icp": 2},
+        row_changes={"go-icp": ("time_limit=0.2", "cells=16", "max_points=32")},
         quick=True,
     ),
 }

@@ -40,7 +40,8 @@ def _render(folder: ResultsFolder) -> list[Block]:
         return [Note("No network was run with both heads.")]
     caption = (
         "Modified Chamfer distance of each test pair, point head across, plane head upward, and the regression lines "
-        "through the origin. A line under the diagonal: the plane head is better."
+        "through the origin, which are parallel to the diagonal on these logarithmic axes. A line under the diagonal "
+        "means that the plane head is better."
     )
     both = [(data, row.name) for data in shown for row in (*BASES, *EXTENSIONS)]
     sources = tuple(results.path for data, name in both if (results := folder.read(data, name)))
@@ -66,13 +67,14 @@ def _draw(shown: dict[str, list[Duel]]) -> Any:
 
     figure, panels = new_figure(1, len(shown), width=5.2 * len(shown), height=4.9)
     for panel, (where, found) in zip(panels[0], shown.items(), strict=True):
-        limit = 1.05 * max(np.quantile(np.r_[point, plane], 0.98) for _, point, plane in found)
+        everything = np.concatenate([distances for _, *heads in found for distances in heads])
+        ends = np.array([max(everything.min(), 1e-9) / 1.5, 1.5 * everything.max()])
         for base, point, plane in found:
             color, marker = color_of(base), MARKERS[network_of(base)]
             panel.scatter(point, plane, s=9, alpha=0.35, color=color, marker=marker, lw=0)
-            panel.plot([0, limit], [0, slope_through_origin(point, plane) * limit], color=color, lw=2)
-        panel.plot([0, limit], [0, limit], color="black", lw=1)
-        panel.set(xlim=(0, limit), ylim=(0, limit), aspect="equal")
+            panel.plot(ends, slope_through_origin(point, plane) * ends, color=color, lw=2)
+        panel.plot(ends, ends, color="black", lw=1)
+        panel.set(xscale="log", yscale="log", xlim=ends, ylim=ends, aspect="equal")
         frame(panel, where, "Chamfer distance, point head", "Chamfer distance, plane head")
     bases = {base.name: base for found in shown.values() for base, _, _ in found}
     marks = [

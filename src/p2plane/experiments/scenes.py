@@ -9,6 +9,8 @@ import numpy as np
 from p2plane.experiments.folder import Clouds
 from p2plane.experiments.style import new_figure
 
+PIXELS = 300
+
 
 def scene_figure(rows: int, columns: int, *, size: float = 2.0, label_width: float = 0.0) -> tuple[Any, Any]:
     """A figure of pictures, and its panels (rows, columns)."""
@@ -23,10 +25,3 @@ def show_pair(panel: Any, clouds: Clouds, T_target_source: np.ndarray | None, ti
     draw_pair(panel, clouds.source @ T[:3, :3].T + T[:3, 3], clouds.target)
     if title:
         panel.set_title(title, fontsize=9)
-
-
-def show_nothing(panel: Any, text: str = "") -> None:
-    """Leave a panel empty."""
-    panel.set_axis_off()
-    if text:
-        panel.text(0.5, 0.5, text, ha="center", va="center", fontsize=8, color="#777777", transform=panel.transAxes)

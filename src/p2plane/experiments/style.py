@@ -25,7 +25,7 @@ MARKERS = {"dcp-v2": "o", "prnet": "^", "rpmnet": "s"}
 
 def network_of(row: Row) -> str:
     """The name of a row without its head."""
-    return row.name.removesuffix("-published").removesuffix("-point").removesuffix("-plane")
+    return row.name.removesuffix("-published").removesuffix("-ours").removesuffix("-point").removesuffix("-plane")
 
 
 def color_of(row: Row) -> str:
