@@ -23,10 +23,13 @@ def train(
     """Train a network as a config says, or go on where a training was cut off."""
     from p2plane.training.config import load_settings
     from p2plane.training.files import find_config
+    from p2plane.training.run import is_first_process
     from p2plane.training.run import train as run
 
     settings = load_settings(config, changes)
     result = run(settings, out or f"runs/{find_config(config).stem}", resume=resume)
+    if not is_first_process():
+        return
     if not result.finished:
         typer.echo(f"stopped at step {result.steps}: the same command goes on from there")
         return

@@ -13,12 +13,13 @@ from torch import Tensor
 
 from p2plane.networks.door import RegistrationNetwork
 from p2plane.networks.registry import CONFIGS, MODELS
+from p2plane.networks.weights import read_header
 from p2plane.solve.inputs import one_of
 from p2plane.training.data import DataSettings
-from p2plane.training.files import find_config, read_config, with_changes
+from p2plane.training.files import find_config, merged, read_config, with_changes
 from p2plane.training.losses import LOSSES
 from p2plane.training.schedule import OptimizerSettings, ScheduleSettings
-from p2plane.training.settings import fill, plain, unknown
+from p2plane.training.settings import NONE, fill, plain, unknown
 
 
 @dataclass(frozen=True)
@@ -48,17 +49,16 @@ class ValidationSettings:
 
     pairs: int = 200
     """Always the same ones, of shapes that are not trained on."""
-    every: int = 500
-    """Steps."""
+    every: int | None = None
+    """Steps; without, an epoch."""
     held_out: float = 0.05
     """The share of the training shapes that they are made of."""
     by: str = "angle_mean_deg"
     """The measure that is to be small."""
 
     def __post_init__(self) -> None:
-        for name in ("pairs", "every"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
+        if self.pairs < 1 or (self.every is not None and self.every < 1):
+            raise ValueError(f"pairs and every must be at least 1, got {self.pairs} and {self.every}")
         if not 0 < self.held_out < 1:
             raise ValueError(f"held_out must be between 0 and 1, got {self.held_out}")
         one_of("by", self.by, MEASURES)
@@ -131,7 +131,8 @@ class TrainSettings:
     gradient_clip: float | None = None
     """The longest gradient; a longer one is shortened to it."""
     init: str | None = None
-    """A weights file to start from; random weights without."""
+    """A weights file to start from, whose settings of the network hold where the config says nothing else; random
+    weights without."""
     workers: int = 1
     """Processes that prepare pairs, for each training process; 0 to prepare them in between."""
     threads: int | None = None
@@ -178,7 +179,7 @@ def load_settings(config: str | os.PathLike, changes: Iterable[str] = ()) -> Tra
 
 def settings_from(values: Mapping[str, Any]) -> TrainSettings:
     """Settings from the tables of a file."""
-    values = dict(values)
+    values = _with_settings_of_weights(values)
     for name in ("model", "loss", "data", "budget"):
         if name not in values:
             raise ValueError(f"a config must have {name}, got {', '.join(values) or 'nothing'}")
@@ -190,6 +191,20 @@ def settings_from(values: Mapping[str, Any]) -> TrainSettings:
     values["model"] = _model(values["model"])
     values["loss"] = _loss(values["loss"])
     return fill(TrainSettings, values)
+
+
+def _with_settings_of_weights(values: Mapping[str, Any]) -> dict[str, Any]:
+    """With weights to start from, the network is as their file says, but for what is said otherwise."""
+    init = values.get("init", NONE)
+    if init in (None, NONE):
+        return dict(values)
+    if not isinstance(init, str):
+        raise ValueError(f"init must be the name of a weights file, got {init!r}")
+    header = read_header(init)
+    asked = values.get("model", {})
+    if isinstance(asked, Mapping) and asked.get("name", header["model"]) != header["model"]:
+        raise ValueError(f"init must hold weights of {asked['name']}, got those of {header['model']} in {init}")
+    return {**values, "model": merged({"name": header["model"], **header["config"]}, asked)}
 
 
 def _model(values: Any) -> ModelSettings:

@@ -9,6 +9,7 @@ from contextlib import suppress
 from time import monotonic
 from typing import Any
 
+import torch
 from lightning.pytorch import Callback, Trainer
 from lightning.pytorch.plugins import TorchCheckpointIO
 
@@ -83,7 +84,7 @@ class Keeper(Callback):
         done = self._is_done(trainer, module)
         if step % settings.log_every == 0 or done:
             self._write_row(trainer, module)
-        if step % settings.validation.every == 0 or done:
+        if step % (settings.validation.every or module.steps_per_epoch) == 0 or done:
             self._validate(trainer, module)
         interrupted = self._agree(trainer, self._signal is not None)
         if done or interrupted or self._agree(trainer, self._is_due(step, settings)):
@@ -146,15 +147,21 @@ class Keeper(Callback):
         """Whether any process says so."""
         return trainer.strategy.reduce_boolean_decision(mine, all=False) if trainer.world_size > 1 else mine
 
+    def _mean(self, trainer: Trainer, mine: float) -> float:
+        """The mean over all processes."""
+        if trainer.world_size == 1:
+            return mine
+        device = trainer.strategy.root_device
+        return float(trainer.strategy.reduce(torch.tensor(mine, device=device), reduce_op="mean"))
+
     def _add(self, numbers: dict[str, float]) -> None:
         for name, value in numbers.items():
-            if math.isfinite(value):
-                self._sums[name] = self._sums.get(name, 0.0) + value
+            self._sums[name] = self._sums.get(name, 0.0) + (value if math.isfinite(value) else 0.0)
         self._count += 1
 
     def _write_row(self, trainer: Trainer, module: TrainingModule) -> None:
         now, count = monotonic(), self._count
-        numbers = {name: total / count for name, total in self._sums.items()}
+        numbers = {name: self._mean(trainer, total / count) for name, total in sorted(self._sums.items())}
         numbers |= {
             "epoch": trainer.global_step / module.steps_per_epoch,
             "minutes": self.seconds / 60,

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from p2plane.networks.door import RegistrationNetwork
-from p2plane.networks.weights import load_model, read_header, save_model
+from p2plane.networks.weights import load_model, save_model
 from p2plane.training.config import TrainSettings
 from p2plane.training.data import open_data
 from p2plane.training.files import differences, read_config
@@ -63,7 +63,7 @@ def train(settings: TrainSettings, out: str | os.PathLike, *, resume: bool | Non
     model = initial_model(settings)
     data = open_data(settings.data, seed=settings.seed, held_out=settings.validation.held_out)
     data.train[0], data.validation[0]  # a pair that cannot be made says so now
-    if not _is_first_process():
+    if not is_first_process():
         return _fit(settings, folder, model, data, None if resume is False else folder.newest())
     folder.prepare(_needed_bytes(model))
     with folder.locked():
@@ -86,14 +86,17 @@ def initial_model(settings: TrainSettings) -> RegistrationNetwork:
         model = settings.model.build()
     if settings.init is None:
         return model
-    header = read_header(settings.init)
-    if header["model"] != settings.model.name:
-        raise ValueError(f"init must hold weights of {settings.model.name}, got {header['model']} in {settings.init}")
     try:
         model.load_state_dict(load_model(settings.init).state_dict())
     except RuntimeError as error:
-        raise ValueError(f"init must fit the settings of {settings.model.name}, but {error}") from error
+        reason = str(error).splitlines()[-1].strip()
+        raise ValueError(f"init must fit the settings of {settings.model.name}, but {reason}") from error
     return model
+
+
+def is_first_process() -> bool:
+    """Whether this process speaks for all that train together."""
+    return all(os.environ.get(name, "0") == "0" for name in ("LOCAL_RANK", "RANK", "NODE_RANK", "SLURM_PROCID"))
 
 
 def _fit(settings: TrainSettings, folder: RunFolder, model: RegistrationNetwork, data: Any, found: Any) -> TrainResult:
@@ -176,10 +179,6 @@ def _precision(settings: TrainSettings) -> Any:
             return "32-true"
         return "bf16-mixed" if torch.cuda.is_bf16_supported() else "16-mixed"
     return "32-true" if settings.precision == "full" else settings.precision
-
-
-def _is_first_process() -> bool:
-    return all(os.environ.get(name, "0") == "0" for name in ("LOCAL_RANK", "RANK", "NODE_RANK", "SLURM_PROCID"))
 
 
 @contextlib.contextmanager

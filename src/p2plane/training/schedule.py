@@ -22,20 +22,23 @@ class OptimizerSettings:
     """The learning rate that the schedule starts from."""
     weight_decay: float = 0.0
     betas: tuple[float, float] = (0.9, 0.999)
+    eps: float = 1e-8
+    """Added to the root of the second moment."""
 
     def __post_init__(self) -> None:
         one_of("name", self.name, ("adam", "adamw"))
         if not 0 < self.lr < math.inf:
             raise ValueError(f"lr must be positive, got {self.lr}")
-        if not 0 <= self.weight_decay < math.inf:
-            raise ValueError(f"weight_decay must not be negative, got {self.weight_decay}")
+        for name in ("weight_decay", "eps"):
+            if not 0 <= getattr(self, name) < math.inf:
+                raise ValueError(f"{name} must not be negative, got {getattr(self, name)}")
         if not all(0 <= beta < 1 for beta in self.betas):
             raise ValueError(f"betas must be from 0 to 1, got {self.betas}")
 
     def build(self, parameters: Iterable[nn.Parameter]) -> torch.optim.Optimizer:
         """The optimiser of some parameters."""
         kind = {"adam": torch.optim.Adam, "adamw": torch.optim.AdamW}[self.name]
-        return kind(parameters, lr=self.lr, betas=self.betas, weight_decay=self.weight_decay)
+        return kind(parameters, lr=self.lr, betas=self.betas, eps=self.eps, weight_decay=self.weight_decay)
 
 
 @dataclass(frozen=True)
