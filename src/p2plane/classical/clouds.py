@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -29,8 +30,12 @@ def read_clouds(
     target_normals: Array | None,
     source_mask: Array | None,
     target_mask: Array | None,
+    differentiable: bool,
 ) -> CloudPairs:
-    """The clouds that users hand in, (..., N, 3) and (..., M, 3) with normals and masks, or a ValueError."""
+    """The clouds that users hand in, (..., N, 3) and (..., M, 3) with normals and masks, or a ValueError.
+
+    Gradient: all floating-point arguments if `differentiable`, else none.
+    """
     sides = [
         _Side("source", source, source_normals, source_mask),
         _Side("target", target, target_normals, target_mask),
@@ -46,7 +51,7 @@ def read_clouds(
             f"got {tuple(second.points.shape[:-2])}"
         ) from None
     dtype = torch.promote_types(torch.promote_types(first.points.dtype, second.points.dtype), torch.float32)
-    sources, targets = (side.surfaces(batch_shape, dtype) for side in sides)
+    sources, targets = (side.surfaces(batch_shape, dtype, differentiable) for side in sides)
     return CloudPairs(list(zip(sources, targets, strict=True)), batch_shape, first.points.new_empty(0, dtype=dtype))
 
 
@@ -79,20 +84,22 @@ class _Side:
                 f"{name}_mask must be bool of shape {tuple(self.points.shape[:-1])}, got {_described(self.mask)}"
             )
 
-    def surfaces(self, batch_shape: torch.Size, dtype: torch.dtype) -> list[Surface]:
+    def surfaces(self, batch_shape: torch.Size, dtype: torch.dtype, differentiable: bool) -> list[Surface]:
         """One surface for each pair of the batch, of finite points."""
         rows, batch = self.points.shape[-2], batch_shape.numel()
 
-        def flat(tensor: Tensor | None, *own: int) -> list[Tensor] | list[None]:
+        def flat(tensor: Tensor | None, dtype: torch.dtype, *own: int) -> Sequence[Tensor | None]:
             if tensor is None:
                 return [None] * batch
-            return list(tensor.expand(*batch_shape, *own).reshape(batch, *own))
+            tensor = tensor.to(dtype) if differentiable else tensor.detach().to(dtype)
+            return tensor.expand(*batch_shape, *own).reshape(batch, *own).unbind()
 
-        points = flat(self.points.to(dtype), rows, 3)
-        normals = flat(None if self.normals is None else self.normals.to(dtype), rows, 3)
-        surfaces = [surface_of(*each) for each in zip(points, normals, flat(self.mask, rows), strict=True)]
-        for pair, surface in enumerate(surfaces):
-            self._refuse_not_finite(pair, surface)
+        surfaces = []
+        parts = flat(self.points, dtype, rows, 3), flat(self.normals, dtype, rows, 3), flat(self.mask, torch.bool, rows)
+        for pair, (points, normals, mask) in enumerate(zip(*parts, strict=True)):
+            assert points is not None
+            surfaces.append(surface_of(points, normals, mask))
+            self._refuse_not_finite(pair, surfaces[-1])
         return surfaces
 
     def _refuse_not_finite(self, pair: int, surface: Surface) -> None:

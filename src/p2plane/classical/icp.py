@@ -10,25 +10,18 @@ import torch
 from torch import Tensor
 
 from p2plane.classical.clouds import read_clouds, with_normals
-from p2plane.classical.rounds import (
-    DISTANCES,
-    Outcome,
-    Rules,
-    batched,
-    distance_tensors,
-    problem_of,
-    register,
-)
+from p2plane.classical.gradient import with_gradient
+from p2plane.classical.problems import DISTANCES, Distance
+from p2plane.classical.result import End, alignment_of
+from p2plane.classical.rounds import Rules, register
 from p2plane.classical.scales import Scale, Surface, positive_or_none
-from p2plane.geometry import se3
-from p2plane.solve.alignment import Alignment, Round
+from p2plane.solve.alignment import Alignment
 from p2plane.solve.implicit import Settings
 from p2plane.solve.inputs import Array, Pairs, free_directions, one_of, transform_from
 from p2plane.solve.minimize import Limits
-from p2plane.solve.problem import Problem
 from p2plane.solve.robust import RobustKernel
 
-__all__ = ["icp"]
+__all__ = ["Scale", "icp"]
 
 
 def icp(
@@ -47,15 +40,19 @@ def icp(
     hold: Sequence[str] = (),
     max_iterations: int = 50,
     tolerance: float | None = None,
+    rmse_tolerance: float | None = None,
     undetermined_below: float = 1e-6,
     source_mask: Array | None = None,
     target_mask: Array | None = None,
+    differentiable: bool = False,
     generator: torch.Generator | None = None,
 ) -> Alignment:
     """Rigid motion that brings a cloud onto another, each point onto the nearest of the other cloud, again and again.
 
     A round finds the partners in a KD-tree that is built once, sums them up in one pass, and takes the pose that fits
-    them best. The rounds end when one moves the cloud by less than the tolerance.
+    them best. The rounds end when one moves the cloud by less than the tolerance; points that change their partners
+    back and forth for ever then keep one of them. The first rounds on a large cloud look at an eighth of its points,
+    the last ones at all. It all happens on the CPU, wherever the clouds are.
 
     Args:
         source: (N, 3) or (..., N, 3) the cloud that moves. NumPy arrays are welcome here and below.
@@ -75,9 +72,12 @@ def icp(
         max_iterations: the most rounds of a scale.
         tolerance: radians, and units of the cloud's radius, under which a round is the last; None for 1e-6 in float64
             and 1e-5 in float32.
+        rmse_tolerance: a round is the last, too, if share and root mean square distance of the pairs change by less
+            than this, the latter in the unit of the clouds: the rule of Open3D. None for never.
         undetermined_below: as in `point_to_plane`.
         source_mask: (..., N) bool, true where a point is present; what stands elsewhere does not matter.
         target_mask: (..., M) bool.
+        differentiable: whether the pose gets the gradient that it has at the pairs of the last round.
         generator: nothing is drawn at random; it is here so that ICP can be called like a network.
 
     Returns:
@@ -85,103 +85,54 @@ def icp(
         are masked. ``rounds[0]`` holds them, with their rows in the clouds as ``extras["source_rows"]`` and
         ``extras["target_rows"]``, -1 where a point has no partner. `converged` is false where fewer than three pairs
         were left or the rounds did not come to rest.
+
+    Gradient: none, or with `differentiable` both clouds and their normals, as the public function of the distance gives
+    it for the last round's pairs; which points are partners is discrete. Estimated normals have none.
     """
     one_of("distance", distance, DISTANCES)
-    _refuse(trim, max_normal_angle, tolerance, undetermined_below)
-    clouds = read_clouds(source, target, source_normals, target_normals, source_mask, target_mask)
+    _refuse(trim, max_normal_angle, scales, tolerance, rmse_tolerance, undetermined_below)
+    clouds = read_clouds(source, target, source_normals, target_normals, source_mask, target_mask, differentiable)
+    scales = scales or [Scale()]
     base = Scale(None, max_distance, max_iterations, robust)
     if tolerance is None:
         tolerance = 1e-6 if clouds.like.dtype == torch.float64 else 1e-5
     settings = Settings(limits=Limits(50, tolerance / 10, undetermined_below), free=free_directions(hold))
-    rules = [_rules(scale, base, distance, trim, max_normal_angle, tolerance, settings) for scale in scales or [base]]
-    T_initial = _initial(initial, clouds.batch_shape, clouds.like)
-    ends = []
-    estimated = False
-    for pair, T in zip(clouds.pairs, T_initial.split(1), strict=True):
-        (one, one_estimated), (other, other_estimated) = (
-            with_normals(surface, needed)
-            for surface, needed in zip(pair, _needs_normals(distance, max_normal_angle), strict=True)
-        )
+    plain = Rules(
+        Distance(distance), math.inf, trim, max_normal_angle, max_iterations, tolerance, rmse_tolerance, settings
+    )
+    rules = [_at_scale(plain, scale, base) for scale in scales]
+    needs_normals = (True, True) if max_normal_angle is not None else plain.distance.needs_normals
+    ends, estimated = [], False
+    for pair, T in zip(clouds.pairs, _initial(initial, clouds.batch_shape, clouds.like).split(1), strict=True):
+        (one, one_estimated), (other, other_estimated) = map(with_normals, pair, needs_normals)
         estimated = estimated or one_estimated or other_estimated
-        ends.append(_coarse_to_fine(one, other, T, list(zip(scales or [base], rules, strict=True))))
-    return replace(_alignment(ends, clouds.batch_shape, clouds.like, rules[-1]), normals_estimated=estimated)
+        ends.append(_coarse_to_fine(one, other, T, scales, rules))
+    alignment = alignment_of(ends, clouds.batch_shape, clouds.like, rules[-1])
+    if differentiable:
+        alignment = with_gradient(alignment, distance, hold)
+    return replace(alignment, normals_estimated=estimated)
 
 
-_End = tuple[Surface, Surface, Outcome]
-
-
-def _coarse_to_fine(source: Surface, target: Surface, T: Tensor, scales: list[tuple[Scale, Rules]]) -> _End:
-    """The clouds of the last scale, and where it ended."""
+def _coarse_to_fine(
+    source: Surface, target: Surface, T: Tensor, scales: Sequence[Scale], rules: Sequence[Rules]
+) -> End:
+    """Where the last scale ended, each starting from where the one before did; from T at first."""
     iterations = 0
-    with torch.no_grad():
-        for scale, rules in scales:
-            seen = source.thinned(scale.voxel), target.thinned(scale.voxel)
-            outcome = register(*seen, T, rules)
-            T, iterations = outcome.T, iterations + outcome.iterations
-    return *seen, replace(outcome, iterations=iterations)
+    for scale, rule in zip(scales, rules, strict=True):
+        seen = source.thinned(scale.voxel), target.thinned(scale.voxel)
+        outcome = register(*seen, T, rule)
+        T, iterations = outcome.T, iterations + outcome.iterations
+    return End(*seen, outcome._replace(iterations=iterations))
 
 
-def _alignment(ends: list[_End], batch_shape: torch.Size, like: Tensor, rules: Rules) -> Alignment:
-    problems = [_problem(*end, rules) for end in ends]
-    problem = batched(problems, batch_shape)
-    T = torch.cat([outcome.T for _, _, outcome in ends])
-    device = like.device
-    converged = torch.tensor([outcome.converged for _, _, outcome in ends], device=device)
-    iterations = torch.tensor([outcome.iterations for _, _, outcome in ends], device=device)
-    poses = se3.homogeneous(T).to(like.dtype)
-    weights = (
-        torch.ones_like(problem.pairs.source[..., 0])
-        if problem.pairs.mask is None
-        else problem.pairs.mask.to(like.dtype)
+def _at_scale(rules: Rules, scale: Scale, base: Scale) -> Rules:
+    """The rules with what the scale says, or else the base."""
+    return replace(
+        rules,
+        distance=replace(rules.distance, kernel=scale.robust or base.robust),
+        max_distance=scale.max_distance or base.max_distance or math.inf,
+        max_iterations=scale.max_iterations or base.max_iterations or rules.max_iterations,
     )
-    last = Round(poses, problem.pairs.source, problem.pairs.target, weights, extras=_rows(ends))
-    return Alignment(
-        poses.reshape(*batch_shape, 4, 4),
-        converged.reshape(batch_shape),
-        iterations.reshape(batch_shape),
-        T,
-        problem,
-        rules.settings,
-        (last,),
-    )
-
-
-def _problem(source: Surface, target: Surface, outcome: Outcome, rules: Rules) -> Problem:
-    points = target.points if len(target.points) else target.points.new_zeros(1, 3)
-    tensors = distance_tensors(rules.distance, source.normals, target.normals)
-    return problem_of(source.points, points, tensors, outcome.matches, rules)
-
-
-def _rows(ends: list[_End]) -> dict[str, Tensor]:
-    """(B, K) rows of the partners in the caller's clouds, -1 where there are none."""
-    ours = [source.rows for source, _, _ in ends]
-    theirs = [target.rows[outcome.matches.partners].where(outcome.matches.kept, -1) for _, target, outcome in ends]
-    pad = torch.nn.utils.rnn.pad_sequence
-    return {
-        "source_rows": pad(ours, batch_first=True, padding_value=-1),
-        "target_rows": pad(theirs, batch_first=True, padding_value=-1),
-    }
-
-
-def _needs_normals(distance: str, max_normal_angle: float | None) -> tuple[bool, bool]:
-    checked = max_normal_angle is not None
-    return checked or distance in ("symmetric", "plane-to-plane"), checked or distance != "point"
-
-
-def _rules(
-    scale: Scale,
-    base: Scale,
-    distance: str,
-    trim: float | None,
-    max_normal_angle: float | None,
-    tolerance: float,
-    settings: Settings,
-) -> Rules:
-    max_distance = scale.max_distance or base.max_distance or math.inf
-    max_iterations = scale.max_iterations or base.max_iterations
-    assert max_iterations is not None
-    kernel = scale.robust or base.robust
-    return Rules(distance, kernel, max_distance, trim, max_normal_angle, max_iterations, tolerance, settings)
 
 
 def _initial(initial: Array | None, batch_shape: torch.Size, like: Tensor) -> Tensor:
@@ -193,11 +144,20 @@ def _initial(initial: Array | None, batch_shape: torch.Size, like: Tensor) -> Te
 
 
 def _refuse(
-    trim: float | None, max_normal_angle: float | None, tolerance: float | None, undetermined_below: float
+    trim: float | None,
+    max_normal_angle: float | None,
+    scales: Sequence[Scale],
+    tolerance: float | None,
+    rmse_tolerance: float | None,
+    undetermined_below: float,
 ) -> None:
+    for scale in scales:
+        if not isinstance(scale, Scale):
+            raise ValueError(f"scales must hold Scale objects, got {scale!r}")
     if trim is not None and not 0 < trim <= 1:
         raise ValueError(f"trim must be in (0, 1], got {trim!r}")
     positive_or_none("max_normal_angle", max_normal_angle)
     positive_or_none("tolerance", tolerance)
+    positive_or_none("rmse_tolerance", rmse_tolerance)
     if not 0 < undetermined_below < 1:
         raise ValueError(f"undetermined_below must be between 0 and 1, got {undetermined_below}")

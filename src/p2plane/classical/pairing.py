@@ -1,15 +1,37 @@
-"""The nearest partners of a moving cloud, looked for again only where they may have changed."""
+"""The nearest partners of a moving cloud, looked for again only where they may have changed.
+
+In NumPy, as the trees are: at a thousand points a round takes less time than PyTorch needs to start its operations.
+Clouds are channel first here, (3, N) in float64.
+"""
 
 from __future__ import annotations
 
 import math
 
+import numpy as np
 import torch
-from torch import Tensor
 
-from p2plane.geometry.neighbors import NeighborIndex
+from p2plane.geometry.engines import plant
 
 REACH = 1.25  # of the maximum distance: what lies between is known not to come into range at once
+FEW = 4000  # searches that are done before other threads have started
+CELLS = 32  # to a side of the grid along which searches are ordered
+
+
+class Target:
+    """The cloud in which partners are looked for."""
+
+    def __init__(self, points: np.ndarray) -> None:
+        """Points (3, M), at least one."""
+        self.points = points
+        (self._tree,) = plant(torch.from_numpy(points.T)[None], None)
+
+    def nearest_two(self, queries: np.ndarray, reach: float) -> tuple[np.ndarray, np.ndarray]:
+        """(N, 2) distances and rows of the nearest points within reach of (3, N); infinite, and 0, where none is."""
+        workers = torch.get_num_threads() if queries.shape[1] > FEW else 1
+        distances, rows = self._tree.tree.query(queries.T, 2, distance_upper_bound=reach, workers=workers)
+        rows[rows == self.points.shape[1]] = 0
+        return distances, rows
 
 
 class Pairing:
@@ -20,44 +42,50 @@ class Pairing:
     the nearest still, and the tree is asked again only about the other points. The answer is exact.
     """
 
-    def __init__(self, target: Tensor, max_distance: float = math.inf) -> None:
-        """The target (M, 3), not empty, and how far partners may be apart."""
-        self._target = target
-        self._index = NeighborIndex(target)
-        self._max_distance = max_distance
-        self._asked_at: Tensor | None = None  # (N, 3) where each point was when it was last looked for
-        self._partners = torch.empty(0, dtype=torch.int64)  # (N,)
-        self._others = torch.empty(0)  # (N,) at least so far were all other target points from there
+    def __init__(self, target: Target, max_distance: float = math.inf) -> None:
+        """The target, and how far partners may be apart."""
+        self._target, self._max_distance = target, max_distance
+        self._reach = REACH * max_distance
+        self._asked_at = np.empty((3, 0))  # (3, N) where each point was when it was last looked for
+        self._others = np.empty(0)  # (N,) at least so far were all other target points from there
+        self.partners = np.empty(0, dtype=np.int64)  # (N,) rows of the target
+        self.points = np.empty((3, 0))  # (3, N) those rows
+        self.distances = np.empty(0)  # (N,) above the maximum it only says that there is no point within it
 
-    def at(self, moved: Tensor) -> tuple[Tensor, Tensor]:
-        """(N,) rows of the nearest target points of the moved cloud (N, 3), and their distances (N,).
+    def follow(self, moved: np.ndarray) -> None:
+        """Find the partners of the cloud where it is now, (3, N)."""
+        if moved.shape != self._asked_at.shape:
+            self._start(moved)
+            return
+        self.distances = lengths(moved - self.points)
+        left = self._others - lengths(moved - self._asked_at)
+        stale = (np.minimum(self.distances, self._max_distance) >= left).nonzero()[0]
+        if len(stale) == 0:
+            return
+        queries = moved[:, stale]
+        distances, rows = self._target.nearest_two(queries, self._reach)
+        self.partners, self.points = self.partners.copy(), self.points.copy()  # a round keeps what it was given
+        self.distances[stale], self.partners[stale] = distances[:, 0], rows[:, 0]
+        self.points[:, stale] = self._target.points[:, rows[:, 0]]
+        self._others[stale] = np.minimum(distances[:, 1], self._reach)
+        self._asked_at[:, stale] = queries
 
-        A distance above the maximum means no more than that there is no point within it.
-        """
-        if self._asked_at is None:
-            self._asked_at = moved.clone()
-            distances, self._partners, self._others = self._search(moved)
-            return self._partners, distances
-        distances = _lengths(moved - self._target[self._partners])
-        left = self._others - _lengths(moved - self._asked_at)
-        stale = (distances.clamp_max(self._max_distance) >= left).nonzero()[:, 0]
-        if len(stale):
-            points = moved[stale]
-            distances[stale], self._partners[stale], self._others[stale] = self._search(points)
-            self._asked_at[stale] = points
-        return self._partners, distances
-
-    def _search(self, points: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Distance and row of the nearest target point, and the bound for all others, (N,) each."""
-        reach = REACH * self._max_distance
-        if math.isinf(reach):
-            found = self._index.knn(points, min(2, len(self._target)))
-        else:
-            found = self._index.within(points, reach, 2)
-        distances = found.distances[:, 0]
-        others = found.distances[:, 1] if found.distances.shape[1] > 1 else torch.full_like(distances, math.inf)
-        return distances.contiguous(), found.indices[:, 0].contiguous(), others.clamp_max(reach)
+    def _start(self, moved: np.ndarray) -> None:
+        distances, rows = self._target.nearest_two(moved, self._reach)
+        self.distances, self.partners = distances[:, 0], rows[:, 0].copy()
+        self.points = self._target.points.take(self.partners, axis=1)
+        self._others, self._asked_at = np.minimum(distances[:, 1], self._reach), moved.copy()
 
 
-def _lengths(vectors: Tensor) -> Tensor:
-    return torch.linalg.vector_norm(vectors, dim=-1)
+def lengths(vectors: np.ndarray) -> np.ndarray:
+    """(N,) of vectors (3, N)."""
+    return np.sqrt(np.einsum("an,an->n", vectors, vectors))
+
+
+def along_a_grid(points: np.ndarray) -> np.ndarray:
+    """(N,) an order in which neighbours come together, so that searches find their part of the tree in the cache."""
+    low = points.min(1, keepdims=True)
+    edge = float((points - low).max()) / CELLS or 1.0
+    x, y, z = ((points - low) / edge).astype(np.int64)
+    keys = ((x * (CELLS + 1) + y) * (CELLS + 1) + z) << 40
+    return np.sort(keys | np.arange(points.shape[1])) & ((1 << 40) - 1)

@@ -1,51 +1,48 @@
-"""The rounds of ICP on one pair of clouds: find partners, take the pose that fits them best, look again."""
+"""The rounds of ICP on one pair of clouds: find partners, take the pose that fits them best, look again.
+
+Inside, both clouds are moved to their own centres, channel first, float64 and in NumPy, see `pairing`.
+"""
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from typing import NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from p2plane.classical.pairing import Pairing
+from p2plane.classical.pairing import Pairing, Target, along_a_grid, lengths
+from p2plane.classical.problems import Distance, Matches, problem_of
 from p2plane.classical.scales import Surface
-from p2plane.geometry.normals import plane_covariances
+from p2plane.classical.steps import form_of_planes, gauss_newton_step, in_units, stepped
 from p2plane.solve.implicit import Settings, chart_for
-from p2plane.solve.inputs import Pairs
 from p2plane.solve.minimize import newton
-from p2plane.solve.problem import Problem, fixed_metric, plane_to_plane_metric, symmetric_metric
 from p2plane.solve.quadratic import Frame, summarize
-from p2plane.solve.robust import RobustKernel, Trimmed
 
-DISTANCES = ("point", "plane", "symmetric", "plane-to-plane")
 FEWEST_PAIRS = 3  # fewer determine no motion
+LONGEST_CYCLE = 8  # rounds, after which a cloud that goes in circles is noticed
+LONG_STEP = 0.05  # radians and units of the radius, from which on a round is minimised with all care
+PART, ENOUGH = 8, 1000  # the first rounds look at every eighth point, if those are as many
+ROUGHLY = 1e-3  # radians and units of the radius, under which a round of these few is their last
 
 
 @dataclass(frozen=True)
 class Rules:
     """Who may be partners, what their distance is, and when to stop."""
 
-    distance: str
-    kernel: RobustKernel | None
+    distance: Distance
     max_distance: float
     trim: float | None  # the share of the pairs that is kept
     max_normal_angle: float | None
     max_iterations: int
     tolerance: float  # a round that moves the cloud by less, in radians and units of its radius, is the last
+    rmse_tolerance: float | None  # so is one that changes share and root mean square distance of the pairs by less
     settings: Settings
 
 
-@dataclass(frozen=True)
-class Matches:
-    """The pairs of a round; row i belongs to source point i."""
-
-    partners: Tensor  # (N,) int64 rows of the target
-    kept: Tensor  # (N,) bool, whether the pair counts
-
-
-@dataclass(frozen=True)
-class Outcome:
+class Outcome(NamedTuple):
     """Where the rounds ended."""
 
     T: Tensor  # (1, 3, 4) float64, in the caller's coordinates
@@ -54,138 +51,196 @@ class Outcome:
     iterations: int
 
 
+@torch.no_grad()
 def register(source: Surface, target: Surface, T: Tensor, rules: Rules) -> Outcome:
     """The pose (1, 3, 4) that ICP reaches from T."""
     if len(source.points) == 0 or len(target.points) == 0:
-        none = torch.zeros(len(source.points), dtype=torch.int64, device=T.device)
-        return Outcome(T, Matches(none, none.bool()), False, 0)
-    origin = Frame(_center(source.points), _center(target.points), T.new_ones(1, 1, 1))
-    rounds = _Rounds(source, target, origin, rules)
-    T, converged, matches = origin.to_local(T), False, None
-    for iteration in range(rules.max_iterations):  # noqa: B007
-        matches = rounds.matches(T)
-        T_next, found = rounds.step(T, matches)
-        converged = found and rounds.motion(T, T_next) <= rules.tolerance
-        T = T_next
-        if converged or not found:
-            break
-    assert matches is not None
-    return Outcome(origin.to_caller(T), matches, converged, iteration + 1)
+        nobody = np.zeros(len(source.points), dtype=np.int64)
+        return Outcome(T, Matches(nobody, nobody.astype(bool)), False, 0)
+    origin = Frame(_center(source), _center(target), T.new_ones(1, 1, 1))
+    rounds = _Rounds(_Clouds.of(source, target, origin), rules, origin)
+    T_local, iterations = origin.to_local(T)[0].numpy(force=True), 0
+    if len(source.points) >= PART * ENOUGH and rules.max_iterations > 1:
+        first = _Rounds(rounds.clouds.part(), rules, origin)
+        few = first.run(T_local, max(ROUGHLY, rules.tolerance), rules.max_iterations - 1)
+        if few.found:
+            T_local, iterations = few.T, few.iterations
+    end = rounds.run(T_local, rules.tolerance, rules.max_iterations - iterations)
+    T = origin.to_caller(torch.from_numpy(end.T)[None].to(T))
+    return Outcome(T, rounds.clouds.in_order(end.matches), end.converged, iterations + end.iterations)
+
+
+class _Clouds(NamedTuple):
+    """What the rounds look at."""
+
+    source: np.ndarray  # (3, N)
+    source_normals: np.ndarray | None  # (3, N)
+    target: Target
+    target_normals: np.ndarray | None  # (3, M)
+    order: np.ndarray  # (N,) rows of the surface
+
+    @staticmethod
+    def of(source: Surface, target: Surface, origin: Frame) -> _Clouds:
+        points = _channels(source.points) - origin.source_center[0].numpy(force=True)
+        order = along_a_grid(points) if points.shape[1] > ENOUGH else np.arange(points.shape[1])
+        normals = None if source.normals is None else _channels(source.normals)[:, order]
+        other = Target(_channels(target.points) - origin.target_center[0].numpy(force=True))
+        other_normals = None if target.normals is None else _channels(target.normals)
+        return _Clouds(points.take(order, axis=1), normals, other, other_normals, order)
+
+    def part(self) -> _Clouds:
+        """Every eighth source point by its distance from the centre, which no motion and no order changes."""
+        few = np.sort(np.argsort(lengths(self.source))[::PART])
+        normals = None if self.source_normals is None else self.source_normals[:, few]
+        return self._replace(source=self.source[:, few], source_normals=normals, order=self.order[few])
+
+    def in_order(self, matches: Matches) -> Matches:
+        """Matches in the order of the surface's points."""
+        partners, kept = np.empty_like(matches.partners), np.empty_like(matches.kept)
+        partners[self.order], kept[self.order] = matches
+        return Matches(partners, kept)
+
+
+class _End(NamedTuple):
+    T: np.ndarray  # (3, 4)
+    matches: Matches
+    found: bool  # whether there was something to go by
+    converged: bool
+    iterations: int
 
 
 class _Rounds:
-    """Two clouds in float64, moved to their own centres, and their pairs."""
+    """The rounds on two clouds."""
 
-    def __init__(self, source: Surface, target: Surface, origin: Frame, rules: Rules) -> None:
-        self.rules, self.origin = rules, origin
-        self.source = source.points.detach().double() - origin.source_center.mT[0]  # (N, 3)
-        self.target = target.points.detach().double() - origin.target_center.mT[0]  # (M, 3)
-        self.radius = float(self.source.square().sum(-1).mean().sqrt()) or 1.0
-        self.normals = [None if side.normals is None else side.normals.detach().double() for side in (source, target)]
-        self.pairing = Pairing(self.target, rules.max_distance)
-        self.tensors = distance_tensors(rules.distance, *self.normals)
+    def __init__(self, clouds: _Clouds, rules: Rules, origin: Frame) -> None:
+        self.clouds, self.rules, self.origin = clouds, rules, origin
+        self.radius = math.sqrt(float(np.square(clouds.source).sum()) / clouds.source.shape[1]) or 1.0
+        self.pairing = Pairing(clouds.target, rules.max_distance)
+        self.settled: np.ndarray | None = None  # (N,) bool, the points that keep the partner they have
+        self.kept_by_settled = Matches(self.pairing.partners, self.pairing.partners)
 
-    def matches(self, T: Tensor) -> Matches:
-        """The pairs at a pose."""
-        rules = self.rules
-        partners, distances = self.pairing.at(torch.addmm(T[0, :, 3], self.source, T[0, :, :3].mT))
-        kept = distances <= rules.max_distance
+    def run(self, T: np.ndarray, tolerance: float, max_iterations: int) -> _End:
+        """Rounds from a pose (3, 4) until one moves the cloud by no more than the tolerance."""
+        poses, before, quality = [T], None, (math.inf, math.inf)
+        while True:
+            matches, moved = self.match(T)
+            T_next = self.step(T, moved, matches)
+            if T_next is None:
+                return _End(T, matches, False, False, len(poses))
+            motions = self.motions(poses[-LONGEST_CYCLE:], T_next)
+            last_quality, quality = quality, self.quality(matches)
+            converged = motions[-1] <= tolerance or self.stands(last_quality, quality)
+            if before is not None and motions[:-1].min(initial=math.inf) <= tolerance:
+                self.settle(before, matches)
+            T, before = T_next, matches
+            poses.append(T)
+            if converged or len(poses) > max_iterations:
+                return _End(T, matches, True, bool(converged), len(poses) - 1)
+
+    def match(self, T: np.ndarray) -> tuple[Matches, np.ndarray]:
+        """The pairs at a pose (3, 4), and the moved source (3, N)."""
+        rules, pairing, clouds = self.rules, self.pairing, self.clouds
+        moved = T[:, :3] @ clouds.source + T[:, 3:]
+        pairing.follow(moved)
+        kept = pairing.distances <= rules.max_distance
         if rules.max_normal_angle is not None:
-            ours, theirs = self.normals
-            assert ours is not None
-            assert theirs is not None
-            cosines = ((ours @ T[0, :, :3].mT) * theirs[partners]).sum(-1).abs()
-            kept = kept & (cosines >= math.cos(rules.max_normal_angle))
+            assert clouds.source_normals is not None
+            assert clouds.target_normals is not None
+            turned, theirs = T[:, :3] @ clouds.source_normals, clouds.target_normals[:, pairing.partners]
+            kept &= np.abs((turned * theirs).sum(0)) >= math.cos(rules.max_normal_angle)
         if rules.trim is not None:
-            nearest = Trimmed(rules.trim).weight(distances.square()[None], kept[None])[0]
-            kept = kept & (nearest > 0)
-        return Matches(partners, kept)
+            kept = _nearest(pairing.distances, kept, rules.trim)
+        if self.settled is None:
+            return Matches(pairing.partners, kept), moved
+        held = self.kept_by_settled
+        partners = np.where(self.settled, held.partners, pairing.partners)
+        return Matches(partners, np.where(self.settled, held.kept, kept)), moved
 
-    def step(self, T: Tensor, matches: Matches) -> tuple[Tensor, bool]:
-        """The pose near T that fits the pairs best, and whether it is a minimum."""
-        if int(matches.kept.sum()) < FEWEST_PAIRS:
-            return T, False
-        problem = problem_of(self.source, self.target, self.tensors, matches, self.rules)
-        quadratic = summarize(problem.linearized(T))
+    def settle(self, before: Matches, now: Matches) -> None:
+        """Let those who change their partners back and forth keep the ones they have: the rounds would never end."""
+        changed = (before.partners != now.partners) | (before.kept != now.kept)
+        self.settled = changed if self.settled is None else self.settled | changed
+        self.kept_by_settled = now
+
+    def step(self, T: np.ndarray, moved: np.ndarray, matches: Matches) -> np.ndarray | None:
+        """The pose that fits the pairs best, near T; None where they are too few."""
+        if np.count_nonzero(matches.kept) < FEWEST_PAIRS:
+            return None
+        plainly = self.plain_step(T, moved, matches)
+        return self.careful_step(T, matches) if plainly is None else plainly
+
+    def plain_step(self, T: np.ndarray, moved: np.ndarray, matches: Matches) -> np.ndarray | None:
+        """By a Gauss-Newton step, where the distance is one to planes and the step is short."""
+        rules, clouds = self.rules, self.clouds
+        if not rules.distance.has_planes or len(rules.settings.free) < 6:
+            return None
+        settled = self.settled is not None
+        points = clouds.target.points[:, matches.partners] if settled else self.pairing.points
+        normals = rules.distance.planes(T[:, :3], clouds.source_normals, clouds.target_normals, matches.partners)
+        weights = rules.distance.weights((normals * (moved - points)).sum(0), matches.kept)
+        if weights is not None:
+            normals = normals * np.sqrt(weights)
+        form = in_units(form_of_planes(clouds.source, points, normals), self.radius)
+        units = np.array([1, 1, 1, 1 / self.radius])
+        step = gauss_newton_step(form, T * units, rules.settings.limits.undetermined_below)
+        if step is None or np.abs(step).max() > LONG_STEP:
+            return None
+        return stepped(T * units, step) / units
+
+    def careful_step(self, T: np.ndarray, matches: Matches) -> np.ndarray | None:
+        """By Newton's method, in the directions that are free and that the pairs determine."""
+        clouds, settings = self.clouds, self.rules.settings
+        source, target = _rows(clouds.source), _rows(clouds.target.points)
+        ours, theirs = (
+            None if each is None else _rows(each) for each in (clouds.source_normals, clouds.target_normals)
+        )
+        T_here = torch.from_numpy(T)[None]
+        problem = problem_of(source, target, ours, theirs, matches, self.rules.distance)
+        quadratic = summarize(problem.linearized(T_here))
         frame = quadratic.frame
-        to_origin = frame._replace(
-            source_center=frame.source_center + self.origin.source_center,
-            target_center=frame.target_center + self.origin.target_center,
-        )
-        settings = self.rules.settings
-        end = newton(quadratic, frame.to_local(T), chart_for(settings, to_origin), settings.limits, careful=True)
-        return frame.to_caller(end.T), bool(end.converged)
+        source_center, target_center, _ = (each.cpu() for each in self.origin)
+        callers = Frame(frame.source_center + source_center, frame.target_center + target_center, frame.scale)
+        end = newton(quadratic, frame.to_local(T_here), chart_for(settings, callers), settings.limits, careful=True)
+        return frame.to_caller(end.T)[0].numpy() if bool(end.converged) else None
 
-    def motion(self, T: Tensor, T_next: Tensor) -> float:
-        """How far two poses are apart, in radians and units of the radius."""
-        turn = (T_next[:, :, :3] - T[:, :, :3]).norm() / math.sqrt(2)  # 2 sin(angle / 2)
-        shift = (T_next[:, :, 3] - T[:, :, 3]).norm() / self.radius
-        return float(torch.maximum(turn, shift))
+    def motions(self, poses: list[np.ndarray], T: np.ndarray) -> np.ndarray:
+        """(K,) how far poses are from T, in radians and units of the radius."""
+        squares = np.square(np.array(poses) - T)
+        turns = squares[:, :, :3].sum((1, 2)) / 2  # (2 sin(angle / 2))^2
+        return np.sqrt(np.maximum(turns, squares[:, :, 3].sum(1) / self.radius**2))
 
+    def quality(self, matches: Matches) -> tuple[float, float]:
+        """Share and root mean square distance of the pairs, where somebody asks."""
+        if self.rules.rmse_tolerance is None:
+            return math.inf, math.inf
+        distances = self.pairing.distances[matches.kept]
+        return len(distances) / len(matches.kept), math.sqrt(float(distances @ distances) / max(1, len(distances)))
 
-def distance_tensors(distance: str, source: Tensor | None, target: Tensor | None) -> tuple[Tensor | None, ...]:
-    """What the metric is made of, for source and target: normals or covariances, from the normals (N, 3), (M, 3)."""
-    if distance == "point":
-        return None, None
-    if distance == "plane":
-        return None, target
-    assert source is not None
-    assert target is not None
-    if distance == "symmetric":
-        return source, target
-    return plane_covariances(source), plane_covariances(target)
+    def stands(self, before: tuple[float, float], now: tuple[float, float]) -> bool:
+        """Whether share and distance have stopped changing."""
+        limit = self.rules.rmse_tolerance
+        return limit is not None and all(abs(a - b) < limit for a, b in zip(before, now, strict=True))
 
 
-def problem_of(
-    source: Tensor, target: Tensor, tensors: tuple[Tensor | None, ...], matches: Matches, rules: Rules
-) -> Problem:
-    """What a round minimises, for one pair of clouds (N, 3) and (M, 3)."""
-    metrics = {"symmetric": symmetric_metric, "plane-to-plane": plane_to_plane_metric}
-    rows = [each[None] for each in (tensors[0],) if each is not None]
-    rows += [each[matches.partners][None] for each in (tensors[1],) if each is not None]
-    mask = None if bool(matches.kept.all()) else matches.kept[None]
-    pairs = Pairs(source[None], target[matches.partners][None], None, None, mask, torch.Size([1]))
-    metric = metrics.get(rules.distance, fixed_metric)
-    return Problem(pairs, metric, tuple(rows), rules.kernel, turns=rules.distance in metrics)
+def _nearest(distances: np.ndarray, kept: np.ndarray, share: float) -> np.ndarray:
+    """(N,) the nearest of the pairs that are kept, so many of them."""
+    count = math.ceil(share * np.count_nonzero(kept) - 1e-9)
+    if count == 0:
+        return kept
+    limit = np.partition(distances[kept], count - 1)[count - 1]
+    return kept & (distances <= limit)
 
 
-def batched(problems: list[Problem], batch_shape: torch.Size) -> Problem:
-    """One problem of many, padded with absent pairs to the longest."""
-    length = max(problem.pairs.source.shape[1] for problem in problems)
-    first = problems[0]
-
-    def stacked(tensors: list[Tensor]) -> Tensor:
-        return torch.cat(
-            [
-                torch.cat([each, each.new_zeros(1, length - each.shape[1], *each.shape[2:])], dim=1)
-                if each.shape[1] < length
-                else each
-                for each in tensors
-            ]
-        )
-
-    masks = [_mask_of(problem) for problem in problems]
-    whole = all(problem.pairs.mask is None and problem.pairs.source.shape[1] == length for problem in problems)
-    pairs = replace(
-        first.pairs,
-        source=stacked([problem.pairs.source for problem in problems]),
-        target=stacked([problem.pairs.target for problem in problems]),
-        mask=None if whole else stacked(masks),
-        batch_shape=batch_shape,
-    )
-    tensors = [stacked(list(each)) for each in zip(*(problem.tensors for problem in problems), strict=True)]
-    return replace(first, pairs=pairs, tensors=tuple(tensors))
-
-
-def _mask_of(problem: Problem) -> Tensor:
-    mask = problem.pairs.mask
-    return (
-        torch.ones(problem.pairs.source.shape[:2], dtype=torch.bool, device=problem.pairs.source.device)
-        if mask is None
-        else mask
-    )
-
-
-def _center(points: Tensor) -> Tensor:
+def _center(surface: Surface) -> Tensor:
     """(1, 3, 1) the mean in float64."""
-    return points.detach().double().mean(0)[None, :, None]
+    return surface.points.detach().double().mean(0)[None, :, None]
+
+
+def _channels(rows: Tensor) -> np.ndarray:
+    """(3, N) float64 from (N, 3)."""
+    return np.ascontiguousarray(rows.detach().double().numpy(force=True).T)
+
+
+def _rows(channels: np.ndarray) -> Tensor:
+    """(N, 3) from (3, N)."""
+    return torch.from_numpy(channels).mT
