@@ -13,9 +13,11 @@ from importlib import resources
 from pathlib import Path
 
 import numpy as np
+import torch
 
 import p2plane
 from p2plane.data.io import replacing
+from p2plane.geometry import so3
 from p2plane.registration.result import Registration
 from p2plane.report import colors
 from p2plane.report.body import Body
@@ -162,10 +164,6 @@ def _cloud(body: Body, name: str, color: str) -> dict:
 
 
 def _motion(scene: Scene) -> dict:
-    import torch
-
-    from p2plane.geometry import so3
-
     omega = so3.log(torch.from_numpy(scene.R))
     return {"omega": omega.tolist(), "before": scene.before.tolist(), "after": scene.after.tolist()}
 

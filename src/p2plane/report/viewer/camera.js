@@ -4,12 +4,12 @@ const HALF_HEIGHT = Math.tan((15 * Math.PI) / 180); // of the picture at distanc
 
 class Camera {
   constructor(rotation) {
-    this.first = rotation;
-    this.reset();
+    this.reset(rotation);
   }
 
-  reset() {
-    this.rotation = this.first.slice();
+  reset(rotation) {
+    this.first = rotation;
+    this.rotation = rotation.slice();
     this.pan = [0, 0, 0];
     this.zoom = 1;
   }
@@ -45,7 +45,7 @@ class Camera {
     const ahead = Math.hypot(...level) > 0.1 ? unit(level) : across(up)[0];
     const toEye = add(scaled(ahead, Math.cos(height)), scaled(up, Math.sin(height)));
     const right = cross(up, ahead);
-    this.rotation = [...right, ...cross(toEye, right), ...toEye];
+    this.reset([...right, ...cross(toEye, right), ...toEye]);
   }
 
   // Move the scene by parts of the picture's height.

@@ -41,7 +41,8 @@ function listenToPointers(viewer) {
   canvas.addEventListener("wheel", (event) => {
     event.preventDefault();
     const lines = event.deltaMode === 1 ? 30 : 1;
-    camera.approach(Math.exp(0.0012 * lines * Math.max(-300, Math.min(300, event.deltaY))), ...place(event.clientX, event.clientY));
+    const turn = Math.max(-300, Math.min(300, lines * event.deltaY));
+    camera.approach(Math.exp(0.0012 * turn), ...place(event.clientX, event.clientY));
     viewer.frame();
   }, { passive: false });
 }
@@ -55,7 +56,7 @@ function listenToKeys(viewer) {
     ArrowDown: () => camera.orbit(0, 0.1),
     "+": () => camera.approach(0.9),
     "-": () => camera.approach(1 / 0.9),
-    r: () => camera.reset(),
+    r: () => byId("reset").click(),
     " ": () => moveTo(viewer, byId("after").getAttribute("aria-pressed") === "true" ? 0 : 1),
   };
   document.addEventListener("keydown", (event) => {
@@ -69,8 +70,8 @@ function listenToKeys(viewer) {
 
 function listenToControls(viewer) {
   const reset = () => {
-    viewer.camera.reset();
-    viewer.frame();
+    viewer.camera.reset(scene.view);
+    viewer.fit();
   };
   byId("reset").addEventListener("click", reset);
   canvas.addEventListener("dblclick", reset);
@@ -78,7 +79,7 @@ function listenToControls(viewer) {
     const axis = ["x", "y", "z"].map((name) => Number(event.target.classList.contains(name)));
     if (!axis.includes(1)) return;
     viewer.camera.upright(axis);
-    viewer.frame();
+    viewer.fit();
   });
   byId("before").addEventListener("click", () => moveTo(viewer, 0));
   byId("after").addEventListener("click", () => moveTo(viewer, 1));

@@ -60,8 +60,8 @@ function ringArrow(point, axis, radius, thickness) {
     const angle = begin + ((end - begin) * i) / steps;
     rings.push({ middle: at(angle), first: axis, second: outward(angle), radius: thickness });
   }
-  const heads = [[begin, -1], [end, 1]].map(([angle, sign]) => head(at(angle), scaled(cross(axis, outward(angle)), sign), thickness));
-  return [...skin(rings), ...heads.flat()];
+  const tip = (angle, sign) => head(at(angle), scaled(cross(axis, outward(angle)), sign), thickness);
+  return [...skin(rings), ...tip(begin, -1), ...tip(end, 1)];
 }
 
 // Both parts of a screw, and where its name goes.
@@ -69,9 +69,10 @@ function screwMesh(screw) {
   const [thickness, ring, reach] = [0.0065, 0.17, 0.34];
   const mesh = [];
   if (screw.turn > 0) mesh.push(...ringArrow(screw.point, screw.axis, ring, thickness));
-  if (screw.slide !== 0) mesh.push(...straightArrow(screw.point, screw.axis, Math.max(reach * Math.abs(screw.slide), 0.12), thickness));
+  const half = Math.max(reach * Math.abs(screw.slide), 0.12);
+  if (screw.slide !== 0) mesh.push(...straightArrow(screw.point, screw.axis, half, thickness));
   const [first, second] = across(screw.axis);
   const gap = add(scaled(first, Math.cos(GAP)), scaled(second, Math.sin(GAP)));
-  const away = screw.turn > 0 ? scaled(gap, ring) : scaled(screw.axis, reach * screw.slide);
+  const away = screw.turn > 0 ? scaled(gap, ring) : scaled(screw.axis, half);
   return { mesh, middle: screw.point, tip: add(screw.point, away) };
 }

@@ -121,7 +121,7 @@ void main() {
 class Renderer {
   constructor(canvas) {
     this.gl = canvas.getContext("webgl2", { alpha: true, antialias: true });
-    if (!this.gl) throw new Error("This browser has no WebGL 2, which the 3D view needs. The numbers are complete without it.");
+    if (!this.gl) throw new Error("The 3D view needs WebGL 2, which is missing here. The numbers are complete without it.");
     this.points = this.program(POINTS_VERTEX, POINTS_FRAGMENT);
     this.edges = this.program(SCREEN_VERTEX, EDGES_FRAGMENT);
     this.lines = this.program(LINES_VERTEX, LINES_FRAGMENT);
@@ -152,7 +152,7 @@ class Renderer {
     return { program, uniforms };
   }
 
-  // A vertex array of [array, numbers per corner, whether integers stand for -1..1 or 0..1]; null for an absent one.
+  // A vertex array of [array, numbers per corner], null for an absent one; integers stand for -1..1 or 0..1.
   vertices(attributes) {
     const { gl } = this;
     const types = { Int16Array: gl.SHORT, Int8Array: gl.BYTE, Uint8Array: gl.UNSIGNED_BYTE, Float32Array: gl.FLOAT };
@@ -172,7 +172,11 @@ class Renderer {
   texture(width, height, format, pixels, filter) {
     const { gl } = this;
     const texture = gl.createTexture();
-    const kinds = { [gl.RGBA8]: [gl.RGBA, gl.UNSIGNED_BYTE], [gl.RGB8]: [gl.RGB, gl.UNSIGNED_BYTE], [gl.DEPTH_COMPONENT24]: [gl.DEPTH_COMPONENT, gl.UNSIGNED_INT] };
+    const kinds = {
+      [gl.RGBA8]: [gl.RGBA, gl.UNSIGNED_BYTE],
+      [gl.RGB8]: [gl.RGB, gl.UNSIGNED_BYTE],
+      [gl.DEPTH_COMPONENT24]: [gl.DEPTH_COMPONENT, gl.UNSIGNED_INT],
+    };
     gl.bindTexture(gl.TEXTURE_2D, texture);
     gl.texImage2D(gl.TEXTURE_2D, 0, format, width, height, 0, ...kinds[format], pixels);
     for (const side of [gl.TEXTURE_MIN_FILTER, gl.TEXTURE_MAG_FILTER]) gl.texParameteri(gl.TEXTURE_2D, side, filter);

@@ -35,7 +35,7 @@ function load(renderer) {
     target,
     map: renderer.texture(scene.map.length, 1, gl.RGB8, map, gl.LINEAR),
     pairs: { vertices: renderer.vertices([[pairs.ends, 3], [pairs.weights, 1]]), count: pairs.weights.length },
-    arrows: { vertices: renderer.vertices([[everyOther(mesh, 0), 3], [everyOther(mesh, 3), 3]]), count: mesh.length / 6 },
+    arrows: { vertices: renderer.vertices([[halves(mesh, 0), 3], [halves(mesh, 3), 3]]), count: mesh.length / 6 },
     screws,
   };
 }
@@ -52,7 +52,8 @@ function interleaved() {
   return { ends, weights: Uint8Array.from({ length: 2 * weights.length }, (_, i) => weights[i >> 1]) };
 }
 
-function everyOther(mesh, offset) {
+// Positions (0) or normals (3) of a mesh.
+function halves(mesh, offset) {
   return Float32Array.from({ length: mesh.length / 2 }, (_, i) => mesh[6 * Math.floor(i / 3) + offset + (i % 3)]);
 }
 
@@ -77,7 +78,8 @@ function sample(cloud, model) {
   const points = [];
   for (let i = 0; i < cloud.count; i += Math.ceil(cloud.count / 1500)) {
     const place = [0, 1, 2].map((k) => (cloud.places[3 * i + k] / 32767) * cloud.extent[k]);
-    points.push([0, 1, 2].map((k) => model[k] * place[0] + model[4 + k] * place[1] + model[8 + k] * place[2] + model[12 + k]));
+    const turned = (k) => model[k] * place[0] + model[4 + k] * place[1] + model[8 + k] * place[2];
+    points.push([0, 1, 2].map((k) => turned(k) + model[12 + k]));
   }
   return points;
 }
@@ -105,15 +107,17 @@ class Viewer {
     const [width, height] = [Math.max(stage.clientWidth, 1), Math.max(stage.clientHeight, 1)];
     const free = Math.max(height - MARGIN, height / 2);
     this.aspect = width / height;
-    const first = new Camera(scene.view);
-    this.frames = [0, 1].map((share) => first.fitting([...sample(source, sourceModel(share)), ...sample(target, IDENTITY)], width / free));
+    const first = new Camera(this.camera.first);
+    const seen = (share) => [...sample(source, sourceModel(share)), ...sample(target, IDENTITY)];
+    this.frames = [0, 1].map((share) => first.fitting(seen(share), width / free));
     for (const frame of this.frames) frame.distance *= height / free;
     this.frame();
   }
 
   frame() {
     const [before, after] = this.frames;
-    this.camera.frame(lerp(before.middle, after.middle, state.share), lerp([before.distance], [after.distance], state.share)[0]);
+    const [distance] = lerp([before.distance], [after.distance], state.share);
+    this.camera.frame(lerp(before.middle, after.middle, state.share), distance);
     state.dirty = true;
   }
 
@@ -121,7 +125,7 @@ class Viewer {
     const { renderer, camera, parts } = this;
     const dense = Math.max(devicePixelRatio, state.slow && isBusy() ? 1 : 2);
     const ratio = Math.min(dense, Math.sqrt(MOST_PIXELS / (stage.clientWidth * stage.clientHeight)));
-    renderer.resize(Math.max(1, Math.round(stage.clientWidth * ratio)), Math.max(1, Math.round(stage.clientHeight * ratio)));
+    renderer.resize(...[stage.clientWidth, stage.clientHeight].map((side) => Math.max(1, Math.round(side * ratio))));
     renderer.begin(camera.matrices(this.aspect));
     const model = sourceModel(state.share);
     if (byId("show-target").checked) this.drawCloud(parts.target, IDENTITY, ratio);
@@ -171,7 +175,8 @@ function addLabel(text) {
 function placeLabel(label, middle, tip, opacity) {
   label.hidden = !middle || !tip || !label.textContent || opacity === 0;
   if (label.hidden) return;
-  const [right, up] = [tip[0] - middle[0], tip[1] - middle[1]].map((part, _, way) => part / Math.max(Math.hypot(...way), 1e-6));
+  const way = [tip[0] - middle[0], tip[1] - middle[1]];
+  const [right, up] = scaled(way, 1 / Math.max(Math.hypot(...way), 1e-6));
   const room = 6 + (Math.abs(right) * label.offsetWidth + Math.abs(up) * label.offsetHeight) / 2;
   const edge = 4 + label.offsetWidth / 2;
   const wish = stage.clientWidth / 2 + tip[0] * stage.clientHeight + right * room;
@@ -184,8 +189,12 @@ function placeLabel(label, middle, tip, opacity) {
 function drawAxes(camera) {
   const axes = ["x", "y", "z"].map((name, k) => ({ name, tip: [0, 1, 2].map((i) => camera.rotation[3 * i + k]) }));
   axes.sort((a, b) => a.tip[2] - b.tip[2]);
-  const marks = axes.map(({ name, tip: [x, y] }) =>
-    `<line class="${name}" x2="${(30 * x).toFixed(1)}" y2="${(-30 * y).toFixed(1)}"/><text class="${name}" x="${(42 * x).toFixed(1)}" y="${(-42 * y).toFixed(1)}">${name}</text>`);
+  const marks = axes.map(({ name, tip: [x, y] }) => {
+    const place = (reach) => [(reach * x).toFixed(1), (-reach * y).toFixed(1)];
+    const [end, letter] = [place(30), place(42)];
+    const line = `<line class="${name}" x2="${end[0]}" y2="${end[1]}"/>`;
+    return `${line}<text class="${name}" x="${letter[0]}" y="${letter[1]}">${name}</text>`;
+  });
   byId("axes").innerHTML = marks.join("");
 }
 
@@ -260,7 +269,8 @@ function start() {
     fail(error.message);
     return;
   }
-  canvas.addEventListener("webglcontextlost", () => fail("The 3D view was stopped by the browser. Reload the page to see it again."));
+  const stopped = "The 3D view was stopped by the browser. Reload the page to see it again.";
+  canvas.addEventListener("webglcontextlost", () => fail(stopped));
   prepareControls();
   listenToPointers(viewer);
   listenToKeys(viewer);
