@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -116,9 +116,9 @@ class _Field:
         identity = torch.eye(3, dtype=normals.dtype)
         precisions = normals[..., :, None] * normals[..., None, :] + self.settings.point_share * identity
         source = self.source.points.expand(len(T), -1, -1)
-        return point_to_distribution(
-            source, points, precisions, fit, initial=T, solver="accumulate", max_iterations=1, hold=self.hold
-        ).T_target_source
+        # One linearised step is enough for a round; it knows of no held directions.
+        how: dict[str, Any] = {"hold": self.hold} if self.hold else {"solver": "accumulate", "max_iterations": 1}
+        return point_to_distribution(source, points, precisions, fit, initial=T, **how).T_target_source
 
 
 def _narrow(field: _Field, T: Tensor) -> Proposals:

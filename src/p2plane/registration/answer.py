@@ -109,10 +109,7 @@ class Answer:
         """In the coordinates of the scans that came."""
         search, fit = self.search, self.fit
         visibility = fit.visibility
-        T, information = search.knowledge.combined(self.T, fit.alignment.information[0])
-        covariance = fit.alignment.covariance[0]
-        if search.knowledge.covariance is not None:
-            covariance = torch.linalg.inv(information)
+        T, information, covariance = search.knowledge.combined(self.T, *fit.information)
         to_origin = about_origin(search.target.center)
         to_center = torch.linalg.inv(to_origin)
         center, size = visibility.center + search.target.center, search.target.size

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from p2plane.data.cloud import Cloud
-from p2plane.geometry import se3
+from p2plane.geometry import se3, so3
 from p2plane.geometry.neighbors import NeighborIndex
 from p2plane.registration.result import Matches
 from p2plane.registration.scan import spacing
@@ -112,6 +112,19 @@ class Fit:
         turned = se3.rotate(self.T_target_source, _normals(self.overlap.source)[matches.source])
         return visibility(points, turned, normals, matches.weights)
 
+    @cached_property
+    def information(self) -> tuple[Tensor, Tensor]:
+        """(6, 6) information and covariance of steps (omega, v), both without what goes unnoticed.
+
+        Of noise alone, pairs taken as right.
+        """
+        steps, directions = self.visibility.steps, self.visibility.open
+        seen = torch.eye(6, dtype=torch.float64) - directions.mT @ directions
+        local = seen @ (steps.mT @ self.alignment.information[0] @ steps) @ seen
+        covariance = torch.linalg.pinv(local, hermitian=True, rtol=1e-9)
+        from_steps = torch.linalg.inv(steps)
+        return from_steps.mT @ local @ from_steps, steps @ covariance @ steps.mT
+
 
 class Visibility(NamedTuple):
     """Which of six motions, rotation about a centre and translation in units of a scale, the pairs would notice."""
@@ -125,6 +138,15 @@ class Visibility(NamedTuple):
     def open(self) -> Tensor:
         """(D, 6) the motions that are as good as invisible."""
         return self.directions[self.eigenvalues < INVISIBLE]
+
+    @property
+    def steps(self) -> Tensor:
+        """(6, 6) from the motions here to steps (omega, v) about the origin, in the points' unit."""
+        # omega x (p - center) + scale v = omega x p + (scale v + center x omega)
+        matrix = torch.eye(6, dtype=torch.float64)
+        matrix[3:, :3] = so3.hat(self.center)
+        matrix[3:, 3:] *= self.scale
+        return matrix
 
 
 def visibility(points: Tensor, one_normals: Tensor, other_normals: Tensor, weights: Tensor) -> Visibility:

@@ -52,13 +52,13 @@ class Knowledge:
         difference = left_difference(T, self.T_initial)
         return bool(difference @ torch.linalg.solve(self.covariance, difference) <= LIKELY)
 
-    def combined(self, T: Tensor, information: Tensor) -> tuple[Tensor, Tensor]:
-        """(4, 4) the pose between one with its information (6, 6) and the initial one, and the information of both."""
+    def combined(self, T: Tensor, information: Tensor, covariance: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """A pose (4, 4) with its information and covariance (6, 6), and the initial pose taken into account."""
         if self.covariance is None:
-            return T, information
+            return T, information, covariance
         prior = torch.linalg.inv(self.covariance)
-        towards = prior @ left_difference(self.T_initial, T)
-        return left_step(T, torch.linalg.solve(information + prior, towards)), information + prior
+        both = torch.linalg.inv(information + prior)
+        return left_step(T, both @ prior @ left_difference(self.T_initial, T)), information + prior, both
 
 
 def knowledge_from(
