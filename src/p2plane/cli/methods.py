@@ -19,7 +19,8 @@ def methods() -> None:
     reasons = available()
     for name, method in METHODS.items():
         here = Text("yes", "green") if reasons[name] is None else Text("no", "yellow")
-        table.add_row(name, f"p2plane[{method.extra}]" if method.extra else "nothing", here, method.description)
+        needs = Text(f"p2plane[{method.extra}]" if method.extra else "nothing")
+        table.add_row(name, needs, here, method.description)
     table.add_row(f"FILE{WEIGHTS}", "the file", Text("yes", "green"), f"a network: {', '.join(MODELS)}")
     out = console()
     out.print(table)
