@@ -28,8 +28,10 @@ def demo(
     center = result.source.points.mean(0)
     shift = float((result.R @ center + result.t - T_true[:3, :3] @ center - T_true[:3, 3]).norm())
     turned = math.degrees(float(so3.log(T_true[:3, :3]).norm()))
-    console().print(f"The true motion turns by {turned:.0f} degrees; this is {angle:.2f} degrees and {shift * 1000:.0f} mm from it.")
-    view = {"up": "z", "azimuth": 50.0, "elevation": 35.0}
-    write_page(out / "page.html", result, title="Two scans of a room", unit="m", **view)
-    write_picture(out / "picture.png", result, unit="m", **view)
+    console().print(
+        f"The true motion turns by {turned:.0f} degrees; this is {angle:.2f} degrees and {shift * 1000:.0f} mm from it."
+    )
+    title, azimuth, elevation = "Two scans of a room", 50.0, 35.0
+    write_page(out / "page.html", result, title=title, unit="m", up="z", azimuth=azimuth, elevation=elevation)
+    write_picture(out / "picture.png", result, unit="m", up="z", azimuth=azimuth, elevation=elevation)
     console().print(f"To look at: {out / 'page.html'} (any browser), {out / 'picture.png'}")

@@ -33,6 +33,10 @@ def register(
     max_points: Annotated[int, typer.Option(help="Larger clouds are thinned to so many points.")] = 200_000,
     time_limit: Annotated[float | None, typer.Option(help="Seconds after which no other search is begun.")] = None,
     seed: Annotated[int, typer.Option(help="Of what is random.")] = 0,
+    up: Annotated[
+        str | None, typer.Option(help="The target's upright axis in page and picture: x, y, z, -x ...")
+    ] = None,
+    unit: Annotated[str, typer.Option(help="Of the lengths, such as m, for page and picture.")] = "",
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
 ) -> None:
     """Find the rigid motion that brings SOURCE onto TARGET.
@@ -64,11 +68,11 @@ def register(
     if report is not None:
         from p2plane.report import write_page
 
-        write_page(report, result, source_name=source.name, target_name=target.name)
+        write_page(report, result, source_name=source.name, target_name=target.name, up=up, unit=unit)
     if picture is not None:
         from p2plane.report import write_picture
 
-        write_picture(picture, result, source_name=source.name, target_name=target.name)
+        write_picture(picture, result, source_name=source.name, target_name=target.name, up=up, unit=unit)
     if as_json:
         typer.echo(json.dumps(summary(result)))
     else:
