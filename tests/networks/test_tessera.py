@@ -110,17 +110,19 @@ def test_clouds_that_are_nowhere_near_keep_the_pose_before():
 
 def test_affinity_is_the_formula():
     generator = torch.Generator().manual_seed(0)
-    near = NearMatch(4, 4).double()
+    near = NearMatch().double()
     x, n, y, m = (torch.randn(1, size, 3, generator=generator, dtype=torch.float64) for size in (5, 5, 6, 6))
     f, g = (torch.randn(1, size, 4, generator=generator, dtype=torch.float64) for size in (5, 6))
+    ours, theirs = f[..., 0], g[..., 0]
     T, h = se3.random(1, generator=generator, dtype=torch.float64), torch.tensor([0.7], dtype=torch.float64)
-    affinity = near(Described(x, n, f), Described(y, m, g), T, h, 1)
-    (a, b), (s, c) = near.log_precision[1].exp(), near.log_scale[1].exp()
+    affinity = near(Described(x, n, f, ours), Described(y, m, g, theirs), T, h, 1)
+    a, b, s, e, c, alpha = near.numbers(1)
     apart = se3.apply(T, x)[:, :, None] - y[:, None]
-    along = (apart * m[:, None]).sum(-1)
+    across, along = apart.square().sum(-1), (apart * m[:, None]).sum(-1).square()
+    looks = s * f @ g.mT + e * (ours[..., None] + theirs[:, None])
     agree = (se3.rotate(T, n) @ m.mT).square()
-    expected = s * f @ g.mT - (a * apart.square().sum(-1) + b * along.square()) / h**2 + c * agree + near.offset[1]
-    assert_close(affinity, expected)
+    assert_close(affinity, looks - (a * across + b * along) / h**2 + c * agree + alpha)
+    assert_close(near.numbers(9), near.numbers(2))
 
 
 def test_later_rounds_bring_points_together_that_are_near():
@@ -132,10 +134,8 @@ def test_later_rounds_bring_points_together_that_are_near():
     frames, pose = frames_of(pair), T.clone()
     pose[:, :3, :3] = turn @ T[:, :3, :3]
     both = side_by_side(pair, frames)
-    described = [
-        Described(both.points.chunk(2)[side][:, :200], both.normals.chunk(2)[side][:, :200], torch.zeros(2, 200, 16))
-        for side in (0, 1)
-    ]
+    blank = torch.zeros(2, 200, 1), torch.zeros(2, 200)
+    described = [Described(both.points.chunk(2)[side], both.normals.chunk(2)[side], *blank) for side in (0, 1)]
     spacing = torch.full((2,), 0.25)
     before = rotation_error(pose, T)
     for number in range(4):

@@ -1,4 +1,4 @@
-"""Features of neighbourhoods from invariants alone: of every point, and of the tokens that stand for a cloud."""
+"""Features of neighbourhoods from invariants alone, of the tokens that stand for a cloud."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def _edges(points: Tensor, normals: Tensor, indices: Tensor, centers: Tensor, ce
 
 
 class LocalFeatures(nn.Module):
-    """(B, N, L) features of points and (B, S, C) of tokens: maxima over neighbours, twice."""
+    """(B, S, C) features of tokens: maxima over the neighbours of every point, then over the neighbours of tokens."""
 
     def __init__(self, point_width: int, token_width: int) -> None:
         super().__init__()
@@ -83,12 +83,13 @@ class LocalFeatures(nn.Module):
         self.of_both = nn.Linear(point_width, token_width)
         self.tokens = nn.Sequential(nn.LayerNorm(token_width), nn.ReLU(), nn.Linear(token_width, token_width))
 
-    def forward(self, around: Surroundings) -> tuple[Tensor, Tensor]:
+    def forward(self, around: Surroundings) -> Tensor:
         # A neighbour that stands there twice, for want of others, changes no maximum.
         of_points = self.points(_largest(self.edges(around.point_edges)))
         seen = gather(self.of_neighbor(of_points), around.token_neighbors)  # (B, S, K, L)
         seen = torch.relu(seen + self.of_edge(around.token_edges))
-        return of_points, self.tokens(self.of_both(_largest(seen)))
+        result: Tensor = self.tokens(self.of_both(_largest(seen)))
+        return result
 
 
 def _largest(values: Tensor) -> Tensor:

@@ -88,10 +88,11 @@ class Tessera(RegistrationNetwork):
         self.config = config
         self.local = LocalFeatures(config.point_width, config.width)
         self.blocks = nn.ModuleList(Block(config.width, config.heads) for _ in range(config.blocks))
+        # How matchable a token is, and its descriptor.
         self.describe = nn.Sequential(nn.LayerNorm(config.width), nn.Linear(config.width, config.width + 1))
         self.log_sharpness = nn.Parameter(torch.tensor(3.0))
         self.threshold = nn.Parameter(torch.tensor(0.5))
-        self.near = NearMatch(config.point_width, config.width)
+        self.near = NearMatch()
 
     def needs_normals(self) -> tuple[bool, bool]:
         """Both, for the angles."""
@@ -104,26 +105,23 @@ class Tessera(RegistrationNetwork):
         config = self.config
         counts = {"neighbors": config.neighbors, "token_neighbors": config.token_neighbors, "tokens": config.tokens}
         around = surroundings(both.points, both.normals, both.mask, **counts)
-        of_points, of_tokens = self.local(around)
-        of_tokens = self._looked_around(of_tokens, around.tokens)
-        alignment, first = self._first_round(clouds, of_tokens, around.tokens)
+        described = self.describe(self._looked_around(self.local(around), around.tokens))
+        descriptors, matchable = F.normalize(described[..., 1:], dim=-1), described[..., 0]
+        alignment, first = self._first_round(clouds, descriptors, matchable, around.tokens)
         rounds = [first]
         more = (config.train_rounds if self.training else config.test_rounds) - 1
         if more == 0:
             return replace(alignment, rounds=(first,))
-        descriptors = self.near.describe(of_points, of_tokens, around.tokens.nearest)
-        sizes = clouds.source.shape[1], clouds.target.shape[1]
-        described = [
-            Described(*(each.chunk(2)[side][:, :size] for each in (both.points, both.normals, descriptors)))
-            for side, size in enumerate(sizes)
-        ]
+        # A point looks like the token nearest to it.
+        looks = (take(each, around.tokens.nearest) for each in (descriptors, matchable))
+        source, target = _sides(clouds, both.points, both.normals, *looks)
         spacing = mean_point_wise(around.point_edges[..., 0].mean(-1), both.mask).chunk(2)[1].clamp_min(1e-6)
         for number in range(more):
             # gradient stops here: a round takes the pose before as given
             T_local = frames.to_local(alignment.T_target_source.detach())
             if self.training and config.start_noise > 0:
                 T_local = _disturbed(T_local, config.start_noise, generator)
-            affinity = self.near(*described, T_local, spacing, number)
+            affinity = self.near(source, target, T_local, spacing, number)
             alignment, last = self._near_round(clouds, affinity, alignment.T_target_source.detach())
             rounds.append(last)
         return replace(alignment, rounds=tuple(rounds))
@@ -138,11 +136,11 @@ class Tessera(RegistrationNetwork):
             features = block(features, geometry, absent)
         return features
 
-    def _first_round(self, clouds: Clouds, of_tokens: Tensor, tokens: Tokens) -> tuple[Alignment, Round]:
+    def _first_round(
+        self, clouds: Clouds, descriptors: Tensor, matchable: Tensor, tokens: Tokens
+    ) -> tuple[Alignment, Round]:
         """The pose from a match of tokens."""
-        described = self.describe(of_tokens)
-        f, g = F.normalize(described[..., 1:], dim=-1).chunk(2)
-        ours, theirs = described[..., 0].chunk(2)  # (B, S) how likely a token has a partner at all
+        (f, g), (ours, theirs) = descriptors.chunk(2), matchable.chunk(2)
         affinity = self.log_sharpness.exp() * (f @ g.mT - self.threshold) + ours[..., None] + theirs[:, None]
         source_mask, target_mask = (None, None) if tokens.mask is None else tokens.mask.chunk(2)
         iterations = self.config.sinkhorn_iterations
@@ -197,6 +195,12 @@ def _without_idle_masks(clouds: Clouds) -> Clouds:
     masks = {"source_mask": clouds.source_mask, "target_mask": clouds.target_mask}
     idle: dict[str, Any] = {name: None for name, mask in masks.items() if mask is not None and mask.all()}
     return replace(clouds, **idle)
+
+
+def _sides(clouds: Clouds, *both: Tensor) -> list[Described]:
+    """What belongs to the source and to the target, from tensors (2 B, P, ...) of both."""
+    sizes = clouds.source.shape[1], clouds.target.shape[1]
+    return [Described(*(each.chunk(2)[side][:, :size] for each in both)) for side, size in enumerate(sizes)]
 
 
 def _taken(values: Tensor | None, rows: Tensor) -> Tensor:
