@@ -326,7 +326,16 @@ def test_bad_scales_are_named() -> None:
         Scale(0.0)
     with pytest.raises(ValueError, match="levels must be a positive integer"):
         coarse_to_fine(0.1, levels=0)
-    assert [scale.voxel for scale in coarse_to_fine(0.1)] == [0.4, 0.2, 0.1]
+
+
+def test_scales_halve_and_so_do_their_kernels() -> None:
+    scales = coarse_to_fine(0.1, reach=2.0, kernel=Tukey)
+    assert scales == [
+        Scale(0.4, 0.8, None, Tukey(0.4)),
+        Scale(0.2, 0.4, None, Tukey(0.2)),
+        Scale(0.1, 0.2, None, Tukey(0.1)),
+    ]
+    assert max(errors(icp(*outliers(), scales=scales))) < 5e-3
 
 
 def test_numpy_and_torch_agree_on_the_type_of_the_result() -> None:

@@ -96,7 +96,7 @@ def icp(
     base = Scale(None, max_distance, max_iterations, robust)
     if tolerance is None:
         tolerance = 1e-6 if clouds.like.dtype == torch.float64 else 1e-5
-    settings = Settings(limits=Limits(50, tolerance / 10, undetermined_below), free=free_directions(hold))
+    settings = Settings(limits=Limits(50, max(tolerance / 10, 1e-9), undetermined_below), free=free_directions(hold))
     plain = Rules(
         Distance(distance), math.inf, trim, max_normal_angle, max_iterations, tolerance, rmse_tolerance, settings
     )

@@ -55,12 +55,13 @@ class Distance:
         metric = symmetric_metric(torch.from_numpy(R)[None], _batch(source), _batch(theirs))
         return metric[0].numpy().T
 
-    def weights(self, heights: np.ndarray, kept: np.ndarray) -> np.ndarray | None:
-        """(N,) what pairs at these heights count; None for one each."""
+    def weighted(self, normals: np.ndarray, moved: np.ndarray, points: np.ndarray, kept: np.ndarray) -> np.ndarray:
+        """(3, N) normals times the roots of what their pairs count, of moved source points and their partners."""
         if self.kernel is None:
-            return None if kept.all() else kept.astype(np.float64)
-        present = torch.from_numpy(kept)[None]
-        return kept * self.kernel.weight(torch.from_numpy(np.square(heights))[None], present)[0].numpy()
+            return normals if kept.all() else normals * kept
+        squares = torch.from_numpy(np.square(np.einsum("an,an->n", normals, moved - points)))[None]
+        weights = self.kernel.weight(squares, torch.from_numpy(kept)[None])[0].numpy()
+        return normals * np.sqrt(kept * weights)
 
 
 def problem_of(

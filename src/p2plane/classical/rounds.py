@@ -115,6 +115,7 @@ class _Rounds:
     def __init__(self, clouds: _Clouds, rules: Rules, origin: Frame) -> None:
         self.clouds, self.rules, self.origin = clouds, rules, origin
         self.radius = math.sqrt(float(np.square(clouds.source).sum()) / clouds.source.shape[1]) or 1.0
+        self.units = np.array([1, 1, 1, 1 / self.radius])  # of the columns of a pose
         self.pairing = Pairing(clouds.target, rules.max_distance)
         self.settled: np.ndarray | None = None  # (N,) bool, the points that keep the partner they have
         self.kept_by_settled = Matches(self.pairing.partners, self.pairing.partners)
@@ -163,7 +164,7 @@ class _Rounds:
         self.kept_by_settled = now
 
     def step(self, T: np.ndarray, moved: np.ndarray, matches: Matches) -> np.ndarray | None:
-        """The pose that fits the pairs best, near T; None where they are too few."""
+        """The pose that fits the pairs best, near T; None where they are too few or determine nothing."""
         if np.count_nonzero(matches.kept) < FEWEST_PAIRS:
             return None
         plainly = self.plain_step(T, moved, matches)
@@ -177,18 +178,16 @@ class _Rounds:
         settled = self.settled is not None
         points = clouds.target.points[:, matches.partners] if settled else self.pairing.points
         normals = rules.distance.planes(T[:, :3], clouds.source_normals, clouds.target_normals, matches.partners)
-        weights = rules.distance.weights((normals * (moved - points)).sum(0), matches.kept)
-        if weights is not None:
-            normals = normals * np.sqrt(weights)
+        normals = rules.distance.weighted(normals, moved, points, matches.kept)
         form = in_units(form_of_planes(clouds.source, points, normals), self.radius)
-        units = np.array([1, 1, 1, 1 / self.radius])
-        step = gauss_newton_step(form, T * units, rules.settings.limits.undetermined_below)
+        T_units = T * self.units
+        step = gauss_newton_step(form, T_units, rules.settings.limits.undetermined_below)
         if step is None or np.abs(step).max() > LONG_STEP:
             return None
-        return stepped(T * units, step) / units
+        return stepped(T_units, step) / self.units
 
     def careful_step(self, T: np.ndarray, matches: Matches) -> np.ndarray | None:
-        """By Newton's method, in the directions that are free and that the pairs determine."""
+        """By Newton's method, in the directions that are free and that the pairs determine; None without any."""
         clouds, settings = self.clouds, self.rules.settings
         source, target = _rows(clouds.source), _rows(clouds.target.points)
         ours, theirs = (
@@ -201,7 +200,8 @@ class _Rounds:
         source_center, target_center, _ = (each.cpu() for each in self.origin)
         callers = Frame(frame.source_center + source_center, frame.target_center + target_center, frame.scale)
         end = newton(quadratic, frame.to_local(T_here), chart_for(settings, callers), settings.limits, careful=True)
-        return frame.to_caller(end.T)[0].numpy() if bool(end.converged) else None
+        nothing_determined = torch.linalg.eigvalsh(end.gauss_newton).max() < settings.limits.undetermined_below
+        return None if nothing_determined else frame.to_caller(end.T)[0].numpy()
 
     def motions(self, poses: list[np.ndarray], T: np.ndarray) -> np.ndarray:
         """(K,) how far poses are from T, in radians and units of the radius."""

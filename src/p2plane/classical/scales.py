@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -37,7 +38,13 @@ class Scale:
             raise ValueError(f"robust must be a kernel such as Huber(0.1), got {self.robust!r}")
 
 
-def coarse_to_fine(voxel: float, levels: int = 3, reach: float = 3.0, max_iterations: int | None = None) -> list[Scale]:
+def coarse_to_fine(
+    voxel: float,
+    levels: int = 3,
+    reach: float = 3.0,
+    max_iterations: int | None = None,
+    kernel: Callable[[float], RobustKernel] | None = None,
+) -> list[Scale]:
     """Scales whose voxels halve from one to the next.
 
     Args:
@@ -45,11 +52,13 @@ def coarse_to_fine(voxel: float, levels: int = 3, reach: float = 3.0, max_iterat
         levels: how many scales.
         reach: the maximum distance of partners, in voxels.
         max_iterations: of each scale.
+        kernel: such as `Tukey`, made for each scale with the edge of its voxels.
     """
     positive_or_none("voxel", voxel)
+    positive_or_none("reach", reach)
     positive_integer("levels", levels)
     edges = [voxel * 2**level for level in reversed(range(levels))]
-    return [Scale(edge, reach * edge, max_iterations) for edge in edges]
+    return [Scale(edge, reach * edge, max_iterations, None if kernel is None else kernel(edge)) for edge in edges]
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 AT_ONCE = 1 << 13  # points whose rows stay in the cache
+_IDENTITY = np.eye(6)
 
 
 def form_of_planes(source: np.ndarray, target: np.ndarray, normals: np.ndarray) -> np.ndarray:
@@ -40,33 +41,37 @@ def in_units(form: np.ndarray, scale: float) -> np.ndarray:
 
 def gauss_newton_step(form: np.ndarray, T: np.ndarray, undetermined_below: float) -> np.ndarray | None:
     """(6,) the step (a, b) at a pose (3, 4), about the origin of the source; None where a direction is open."""
-    tangents = _tangents(T)
+    from scipy.linalg.lapack import dposv, dpotrf  # type: ignore[import-untyped]
+
+    rows = _rows(T)
+    tangents = rows[:6]
     products = tangents @ form
     matrix = products @ tangents.T
-    if np.linalg.eigvalsh(matrix)[0] < undetermined_below:
+    # A factor exists if all eigenvalues are above the threshold.
+    if dpotrf(matrix - undetermined_below * _IDENTITY)[1] != 0:
         return None
-    return -np.linalg.solve(matrix, products @ np.append(T.ravel(), 1.0))
+    return -dposv(matrix, products @ rows[6])[1]
 
 
 def stepped(T: np.ndarray, step: np.ndarray) -> np.ndarray:
     """(3, 4) the pose after a step: Cayley's turn, as in `solve.tangent`, and a shift."""
-    half = _hat(step[:3] / 2)
-    R = np.linalg.solve(np.eye(3) - half, T[:, :3] + half @ T[:, :3])
-    return np.concatenate([R, T[:, 3:] + step[3:, None]], axis=1)
+    x, y, z = step[:3].tolist()
+    skew = np.array([[0, -z, y], [z, 0, -x], [-y, x, 0]])
+    once = skew @ T[:, :3]
+    T = T.copy()
+    T[:, :3] += (once + skew @ once / 2) / (1 + (x * x + y * y + z * z) / 4)
+    T[:, 3] += step[3:]
+    return T
 
 
-def _tangents(T: np.ndarray) -> np.ndarray:
-    """(6, 13) the changes of (T, 1) along the steps."""
-    tangents = np.zeros((6, 13))
-    turns = tangents[:3, :12].reshape(3, 3, 4)[:, :, :3]  # e_k x R
+def _rows(T: np.ndarray) -> np.ndarray:
+    """(7, 13) the changes of (T, 1) along the steps, and itself."""
+    rows = np.zeros((7, 13))
+    turns = rows[:3, :12].reshape(3, 3, 4)[:, :, :3]  # e_k x R
     x, y, z = T[:, :3]
     turns[0, 1], turns[0, 2] = -z, y
     turns[1, 0], turns[1, 2] = z, -x
     turns[2, 0], turns[2, 1] = -y, x
-    tangents[3, 3] = tangents[4, 7] = tangents[5, 11] = 1
-    return tangents
-
-
-def _hat(a: np.ndarray) -> np.ndarray:
-    x, y, z = a
-    return np.array([[0, -z, y], [z, 0, -x], [-y, x, 0]])
+    rows[3, 3] = rows[4, 7] = rows[5, 11] = rows[6, 12] = 1
+    rows[6, :12] = T.ravel()
+    return rows
