@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 import torch
 from tests.oracles.recipe import fill
 from torch import Tensor
+from torch.testing import assert_close
 
 from p2plane import se3
 from p2plane.networks.door import RegistrationNetwork
@@ -27,9 +29,7 @@ def oracle(name: str) -> dict[str, Tensor]:
 
 def clouds(expected: dict[str, Tensor]) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Source, target and their normals."""
-    source, target, source_normals, target_normals = (
-        expected[f"in_{key}"] for key in ("src", "tgt", "src_n", "tgt_n")
-    )
+    source, target, source_normals, target_normals = (expected[f"in_{key}"] for key in ("src", "tgt", "src_n", "tgt_n"))
     return source, target, source_normals, target_normals
 
 
@@ -47,3 +47,11 @@ def with_oracle_weights(network: RegistrationNetwork, seed: Tensor) -> Registrat
 def relative_error(found: Tensor, expected: Tensor) -> float:
     """Of a gradient, in the largest entry."""
     return float((found.double() - expected.double()).abs().max() / expected.double().abs().max())
+
+
+def assert_all_close(found: Sequence[Tensor], expected: Sequence[Tensor], tolerance: float = 1e-6) -> None:
+    """Relative to the largest entry of each tensor; one that is zero but for rounding counts as zero."""
+    largest = max(float(each.detach().abs().max()) for each in expected)
+    for ours, theirs in zip(found, expected, strict=True):
+        scale = max(float(theirs.detach().abs().max()), 1e-6 * largest)
+        assert_close(ours, theirs, rtol=0, atol=tolerance * scale)

@@ -17,9 +17,8 @@ from p2plane.networks.transformer import Transformer
 
 def dcp(model: DCP, source: Tensor, target: Tensor, *normals: Tensor) -> Tensor:
     """(B, 4, 4) pose of the point head; normals of both clouds where the features want them."""
-    of_source, of_target = (
-        embedding(model.emb_nn, each, *of_each) for each, *of_each in zip((source, target), *_by_side(normals))
-    )
+    sides = zip((source, target), normals or (None, None), strict=True)
+    of_source, of_target = (embedding(model.emb_nn, *side) for side in sides)
     if model.pointer is None:
         of_source, of_target = 2 * of_source, 2 * of_target
     else:
@@ -97,10 +96,6 @@ def closest_pose(source: Tensor, matched: Tensor) -> Tensor:
     T = torch.eye(4, dtype=source.dtype).repeat(len(source), 1, 1)
     T[:, :3, :3], T[:, :3, 3] = R, (y - x @ R.mT).squeeze(1)
     return T
-
-
-def _by_side(normals: tuple[Tensor, ...]) -> tuple:
-    return (normals,) if normals else ()
 
 
 def _nearest(points: Tensor, neighbors: int) -> Tensor:

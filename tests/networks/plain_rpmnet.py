@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from p2plane import point_to_plane, se3
+from p2plane import point_to_distribution, se3
 from p2plane.matching.hard import hard_match
 from p2plane.networks.rpmnet import RPMNet
 
@@ -105,6 +105,7 @@ def register(
             T = kabsch(source, match @ target / (weights + 1e-5)[..., None], weights)
         else:
             hard = hard_match(log_match, sample=network.training, generator=generator)
-            T = point_to_plane(source, hard @ target, hard @ target_normals, weights).T_target_source
+            tensors = torch.einsum("bnm,bmi,bmj->bnij", hard, target_normals, target_normals)
+            T = point_to_distribution(source, hard @ target, tensors, weights).T_target_source
         rounds.append((T, match))
     return rounds

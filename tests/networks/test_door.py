@@ -74,3 +74,11 @@ def test_bad_input_is_named(change, message):
     arguments = {"source": torch.ones(2, 10, 3), "target": torch.ones(2, 10, 3)} | change
     with pytest.raises(ValueError, match=message):
         Listener()(**arguments)
+
+
+def test_a_mask_that_hides_nothing_is_none():
+    cloud, network = sphere(2, 10), Listener()
+    some = torch.arange(10).expand(2, 10) < 9
+    network(cloud, cloud, source_mask=torch.ones(2, 10, dtype=torch.bool), target_mask=some)
+    assert network.heard.source_mask is None
+    assert network.heard.target_mask is some

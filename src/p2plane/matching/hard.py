@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor
 
@@ -32,7 +34,17 @@ def hard_match(
     """
     if sample:
         logits = logits + gumbel_noise(logits.shape, like=logits, generator=generator)
-    soft = (logits / temperature).softmax(dim=-1)
-    # gradient stops here: the choice is discrete, and the soft match stands in for it
-    hard = torch.zeros_like(soft).scatter_(-1, soft.detach().argmax(dim=-1, keepdim=True), 1.0)
-    return hard + (soft - soft.detach())
+    match: Tensor = _OneHot.apply((logits / temperature).softmax(dim=-1))
+    return match
+
+
+class _OneHot(torch.autograd.Function):
+    """Ones where rows have their largest entries, zeros elsewhere; the gradient passes straight through."""
+
+    @staticmethod
+    def forward(ctx: Any, soft: Tensor) -> Tensor:  # type: ignore[override]
+        return torch.zeros_like(soft).scatter_(-1, soft.argmax(dim=-1, keepdim=True), 1.0)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> Tensor:  # type: ignore[override]
+        return gradient

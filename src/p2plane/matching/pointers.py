@@ -25,8 +25,23 @@ def soft_normal_tensors(match: Tensor, target_normals: Tensor) -> Tensor:
 
     Gradient: both arguments.
     """
-    entries = target_normals[..., _ROWS] * target_normals[..., _COLUMNS]  # (B, M, 6)
-    return (match @ entries)[..., _ENTRIES].unflatten(-1, (3, 3))
+    return _full(match @ _entries(target_normals))
+
+
+def soft_points_and_normal_tensors(match: Tensor, target: Tensor, target_normals: Tensor) -> tuple[Tensor, Tensor]:
+    """`soft_points` and `soft_normal_tensors` in one product, which goes through the match once, and once back."""
+    means = match @ torch.cat([target, _entries(target_normals)], dim=-1)  # (B, N, 9)
+    return means[..., :3], _full(means[..., 3:])
+
+
+def _entries(normals: Tensor) -> Tensor:
+    """(..., 6) the entries of ``n n^T`` that differ."""
+    return normals[..., _ROWS] * normals[..., _COLUMNS]
+
+
+def _full(entries: Tensor) -> Tensor:
+    """(..., 3, 3) symmetric matrices of their six entries."""
+    return entries[..., _ENTRIES].unflatten(-1, (3, 3))
 
 
 def leading_eigenvector(tensors: Tensor, smallest_gap: float = 1e-3) -> Tensor:

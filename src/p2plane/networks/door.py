@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from p2plane.geometry.normals import estimate_normals
 from p2plane.solve.alignment import Alignment
+from p2plane.solve.inputs import holds
 
 
 @dataclass(frozen=True)
@@ -68,7 +69,7 @@ class RegistrationNetwork(nn.Module):
         """
         clouds = Clouds(source, target, source_normals, target_normals, source_mask, target_mask)
         _check(clouds, self.fewest_points)
-        clouds, estimated = _completed(_without_absent(clouds), self.needs_normals())
+        clouds, estimated = _completed(_without_absent(_without_full_masks(clouds)), self.needs_normals())
         alignment = self.register(clouds, generator)
         return replace(alignment, normals_estimated=estimated)
 
@@ -87,6 +88,18 @@ def _check(clouds: Clouds, fewest: int) -> None:
         counts = torch.full((len(points),), points.shape[1]) if mask is None else mask.sum(-1)
         if len(points) and counts.min() < fewest:
             raise ValueError(f"{side} must have at least {fewest} points in every cloud, got {int(counts.min())}")
+
+
+def _without_full_masks(clouds: Clouds) -> Clouds:
+    """None for a mask that hides nothing: what follows is faster then."""
+    full: dict[str, Any] = {
+        name: None for name in ("source_mask", "target_mask") if _hides_nothing(getattr(clouds, name))
+    }
+    return replace(clouds, **full) if full else clouds
+
+
+def _hides_nothing(mask: Tensor | None) -> bool:
+    return mask is not None and holds(mask.all()) is True
 
 
 def _without_absent(clouds: Clouds) -> Clouds:

@@ -105,10 +105,17 @@ class PRNet(RegistrationNetwork):
         keys_target = self._keypoints(target, self.attention.compare(target.look, source.look))
         temperature, disparity = self.temp_net(keys_source.mean, keys_target.mean)
         match, match_reverse = self._matches(keys_source, keys_target, temperature, generator)
-        # The pose is found for the source as it came: moved points would give the step, and composing the same pose.
+        # The pose is found for the source as it came, from where it is: moved points would give the step, and composing
+        # the same pose.
         at_first = take(clouds.source, keys_source.rows)
         alignment, matched = pose_from_match(
-            self.config.head, match, at_first, keys_target.points, keys_target.normals, mask=keys_source.mask
+            self.config.head,
+            match,
+            at_first,
+            keys_target.points,
+            keys_target.normals,
+            mask=keys_source.mask,
+            initial=T_moved_source,
         )
         reverse, _ = pose_from_match(
             self.config.head,

@@ -14,8 +14,9 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
+from p2plane.networks.fit import fit_weights
 from p2plane.networks.registry import CONFIGS, MODELS
 from p2plane.networks.weights import config_from
 
@@ -82,21 +83,7 @@ def import_published(network: nn.Module, weights: Mapping[str, Any]) -> None:
         weights: from names to tensors as published, wrapped or not. Counters of batches may be missing, as in files of
             old versions of PyTorch.
     """
-    ours = network.state_dict()
-    theirs = {name: value for name, value in unwrapped(weights).items() if name not in CONSTANTS}
-    missing = [name for name in ours if name not in theirs and not name.endswith("num_batches_tracked")]
-    unexpected = [name for name in theirs if name not in ours]
-    shared = {name: theirs[name] for name in ours if name in theirs}
-    misshapen = [
-        f"{name} {_shape(value)} instead of {_shape(ours[name])}"
-        for name, value in shared.items()
-        if not isinstance(value, Tensor) or _without_ones(value) != _without_ones(ours[name])
-    ]
-    if missing or unexpected or misshapen:
-        problems = (("missing", missing), ("unexpected", unexpected), ("of another shape", misshapen))
-        listed = "; ".join(f"{len(names)} {kind}: {_first_few(names)}" for kind, names in problems if names)
-        raise ValueError(f"weights must fit {type(network).__name__}, but {listed}")
-    network.load_state_dict({name: value.reshape(ours[name].shape) for name, value in shared.items()}, strict=False)
+    fit_weights(network, {name: value for name, value in unwrapped(weights).items() if name not in CONSTANTS})
 
 
 def unwrapped(weights: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -108,19 +95,3 @@ def unwrapped(weights: Mapping[str, Any]) -> Mapping[str, Any]:
         if weights and all(str(name).startswith(prefix) for name in weights):
             return unwrapped({name.removeprefix(prefix): value for name, value in weights.items()})
     return weights
-
-
-def _without_ones(tensor: Tensor) -> tuple[int, ...]:
-    """The shape up to its trailing ones: (64, 3, 1) of a convolution is (64, 3)."""
-    shape = tuple(tensor.shape)
-    while shape and shape[-1] == 1:
-        shape = shape[:-1]
-    return shape
-
-
-def _shape(value: Any) -> str:
-    return str(tuple(value.shape)) if isinstance(value, Tensor) else type(value).__name__
-
-
-def _first_few(names: list[str], count: int = 5) -> str:
-    return ", ".join(map(str, names[:count])) + (", ..." if len(names) > count else "")

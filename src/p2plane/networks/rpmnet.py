@@ -54,8 +54,10 @@ class RPMNetConfig:
     sinkhorn_iterations: int = 5
     train_rounds: int = 2
     test_rounds: int = 5
+    sample_in_training: bool = True
+    """Whether the hard match of the plane head is drawn at random in training (Gumbel noise), or the likeliest taken."""
     sample_in_evaluation: bool = False
-    """Whether the hard match of the plane head is drawn at random in evaluation too, as in training."""
+    """The same in evaluation."""
 
     def __post_init__(self) -> None:
         unknown = [name for name in self.features if name not in CHANNELS]
@@ -147,7 +149,7 @@ class RPMNet(RegistrationNetwork):
         else:
             if clouds.source_mask is not None:  # a row without any partner has no largest entry
                 log_match = log_match.masked_fill(~clouds.source_mask[..., None], 0.0)
-            sample = self.training or self.config.sample_in_evaluation
+            sample = self.config.sample_in_training if self.training else self.config.sample_in_evaluation
             hard = hard_match(log_match, sample=sample, generator=generator)
             normals, mask = clouds.target_normals, clouds.source_mask
             alignment, matched = pose_from_match(

@@ -16,9 +16,13 @@ from typing import Any, get_type_hints
 
 from torch import nn
 
+from p2plane.networks.door import RegistrationNetwork
+from p2plane.networks.fit import fit_weights
 from p2plane.networks.registry import CONFIGS, MODELS
 
 FORMAT = "p2plane-1"
+SUFFIX = ".safetensors"
+SHIPPED = Path(__file__).parents[1] / "weights"
 
 
 def save_model(path: str | os.PathLike, model: nn.Module, notes: Mapping[str, Any] | None = None) -> None:
@@ -50,36 +54,33 @@ def save_model(path: str | os.PathLike, model: nn.Module, notes: Mapping[str, An
         temporary.unlink(missing_ok=True)
 
 
-def load_model(path: str | os.PathLike, **changes: Any) -> nn.Module:
-    """The network of a weights file, in evaluation mode.
+def load_model(path_or_name: str | os.PathLike, **changes: Any) -> RegistrationNetwork:
+    """The network of a weights file, in evaluation mode; after `train` it goes on learning from there.
 
     Args:
-        path: a file that `save_model` wrote.
-        changes: settings that should differ from those in the file, such as ``head=HeadConfig("plane")``.
+        path_or_name: a file that `save_model` wrote, or the name of one that comes with p2plane (`shipped_models`).
+        changes: settings that should differ from those in the file: ``test_rounds=6``, or ``head="plane"``, which
+            leaves the other settings of the head as they are; a mapping or a `HeadConfig` sets several of them.
     """
     from safetensors import SafetensorError
     from safetensors.torch import load_file
 
-    path = Path(path)
+    path = find_model(path_or_name)
     header = read_header(path)
-    config = config_from(CONFIGS[header["model"]], header["config"] | changes)
+    config = config_from(CONFIGS[header["model"]], _changed(header["config"], changes))
     model = MODELS[header["model"]](config)
     try:
-        tensors = load_file(path)
-    except SafetensorError as error:
-        raise ValueError(f"{path} must be a weights file, but {error}") from error
-    missing, unexpected = model.load_state_dict(tensors, strict=False)
-    if missing or unexpected:
-        raise ValueError(f"{path} must fit {header['model']}: missing {missing[:5]}, unexpected {unexpected[:5]}")
+        fit_weights(model, load_file(path))
+    except (SafetensorError, ValueError) as error:
+        raise ValueError(f"{path} must hold the weights of {header['model']}, but {error}") from error
     return model.eval()
 
 
-def read_header(path: str | os.PathLike) -> dict[str, Any]:
-    """The header of a weights file: "model", "config" and "notes"."""
+def read_header(path_or_name: str | os.PathLike) -> dict[str, Any]:
+    """The header of a weights file: "model", "config" and "notes"; the argument as in `load_model`."""
     from safetensors import SafetensorError, safe_open
 
-    if not Path(path).is_file():
-        raise FileNotFoundError(f"there is no weights file {path}")
+    path = find_model(path_or_name)
     try:
         with safe_open(path, "pt") as file:
             header = file.metadata() or {}
@@ -90,6 +91,22 @@ def read_header(path: str | os.PathLike) -> dict[str, Any]:
     return {"model": header["model"], "config": json.loads(header["config"]), "notes": json.loads(header["notes"])}
 
 
+def find_model(path_or_name: str | os.PathLike) -> Path:
+    """The weights file of that path, or else of that name among those that come with p2plane."""
+    path, shipped = Path(path_or_name), shipped_models()
+    if path.is_file():
+        return path
+    if str(path_or_name) in shipped:
+        return shipped[str(path_or_name)]
+    names = f"those that come with p2plane are {', '.join(shipped)}" if shipped else "none comes with p2plane"
+    raise FileNotFoundError(f"there is no weights file {path_or_name}; by name, {names}")
+
+
+def shipped_models() -> dict[str, Path]:
+    """The weights files that come with p2plane, by name."""
+    return {path.stem: path for path in sorted(SHIPPED.glob(f"*{SUFFIX}"))}
+
+
 def config_from(kind: Any, values: Mapping[str, Any]) -> Any:
     """Settings of a dataclass from a mapping, nested ones too; unknown names raise."""
     hints = get_type_hints(kind)
@@ -97,6 +114,16 @@ def config_from(kind: Any, values: Mapping[str, Any]) -> Any:
     if unknown:
         raise ValueError(f"{kind.__name__} must have settings out of {sorted(hints)}, got {unknown[0]!r}")
     return kind(**{name: _value(hints[name], value) for name, value in values.items()})
+
+
+def _changed(config: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings with some of them changed, nested ones too; a plain value there is that of the same name inside."""
+    changed = dict(config)
+    for name, value in changes.items():
+        if isinstance(config.get(name), Mapping) and not is_dataclass(value):
+            value = {**config[name], **(value if isinstance(value, Mapping) else {name: value})}
+        changed[name] = value
+    return changed
 
 
 def _value(kind: Any, value: Any) -> Any:
