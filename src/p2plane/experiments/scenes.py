@@ -9,7 +9,7 @@ import numpy as np
 from p2plane.experiments.folder import Clouds
 from p2plane.experiments.style import new_figure
 
-PIXELS = 300
+MOST_PIXELS, FEWEST_PIXELS = 300, 100
 
 
 def scene_figure(rows: int, columns: int, *, size: float = 2.0, label_width: float = 0.0) -> tuple[Any, Any]:

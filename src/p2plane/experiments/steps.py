@@ -52,7 +52,7 @@ class Effort:
     tiny: bool = False
 
 
-QUICK = Effort(batch=2, points=64, rounds=2, tiny=True)
+QUICK = Effort(batch=2, points=64, rounds=1, tiny=True)
 
 
 class Steps:

@@ -1,0 +1,147 @@
+"""Tables mark the best, embolden what beats its base, and say what was not run; figures choose pairs by rule."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from p2plane.experiments.catalogue import EXPERIMENTS
+from p2plane.experiments.comparison import MODELNET40_CPU
+from p2plane.experiments.folder import ResultsFolder
+from p2plane.experiments.galleries import better_pairs, worse_pairs
+from p2plane.experiments.perform import Options, perform, training_values
+from p2plane.experiments.pictures import pairs_at
+from p2plane.experiments.rows import BASES, BY_NAME, NETWORK, ROWS
+from p2plane.experiments.scale import SCALES
+from p2plane.experiments.scatter import slope_through_origin
+from p2plane.experiments.tables import METRICS, UNKNOWN, comparison, short
+from p2plane.training.config import settings_from
+from tests.experiments.made_up import write_made_up
+
+MAE = 1 + list(METRICS).index("rotation_mae_deg")
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> ResultsFolder:
+    return ResultsFolder(tmp_path, SCALES["small"])
+
+
+def rows_of(folder: ResultsFolder) -> dict:
+    table = MODELNET40_CPU.render(folder)[0]
+    return {line[0].text: line for line in table.rows}  # type: ignore[union-attr]
+
+
+def test_the_best_is_marked_and_an_extension_is_bold_where_it_beats_its_base(folder: ResultsFolder) -> None:
+    for name, off in (("rpmnet-point", 2.0), ("rpmnet-plane", 1.0), ("prnet-point", 3.0), ("prnet-plane", 4.0)):
+        write_made_up(folder.of("cpu") / f"{name}.csv", [off, -off, off])
+    rows = rows_of(folder)
+    marks = {name: (rows[name][MAE].best, rows[name][MAE].bold) for name in rows if rows[name][MAE].text != UNKNOWN}
+    assert marks == {
+        "RPMNet": (False, False),
+        "RPMNet + plane": (True, True),
+        "PRNet": (False, False),
+        "PRNet + plane": (False, False),
+    }
+    assert rows["RPMNet + plane"][MAE].below == "0.600"
+    assert rows["RPMNet + plane"][MAE].below_best
+    assert rows["RPMNet + plane"][MAE].source == folder.of("cpu") / "rpmnet-plane.csv"
+
+
+def test_rows_that_were_not_run_say_so_and_keep_the_papers_numbers(folder: ResultsFolder) -> None:
+    write_made_up(folder.of("cpu") / "icp.csv", [5.0, 6.0])
+    rows = rows_of(folder)
+    assert len(rows) == len(ROWS)
+    assert {cell.text for cell in rows["DeepGMR"][1:]} == {UNKNOWN}
+    assert rows["DeepGMR"][MAE].below == "8.485"
+
+
+def test_an_evaluation_that_was_not_finished_does_not_count(folder: ResultsFolder) -> None:
+    results = write_made_up(folder.of("cpu") / "icp.csv", [5.0, 6.0])
+    (results.path.with_suffix(".json")).write_text('{"settings": {}}')
+    assert folder.read("cpu", "icp") is None
+
+
+def test_fewer_pairs_are_told_and_are_not_the_best(folder: ResultsFolder) -> None:
+    write_made_up(folder.of("cpu") / "icp.csv", [5.0, 6.0, 7.0])
+    write_made_up(folder.of("cpu") / "go-icp.csv", [0.1])
+    rows = rows_of(folder)
+    assert not rows["Go-ICP (first 1 pairs)"][MAE].best
+    assert rows["ICP"][MAE].best
+
+
+def test_other_results_of_the_folder_have_rows_too(folder: ResultsFolder) -> None:
+    write_made_up(folder.of("cpu") / "our-best.csv", [0.5, 0.6])
+    write_made_up(folder.of("cpu") / "rpmnet-point-tested-with-plane.csv", [0.5, 0.6])
+    rows = rows_of(folder)
+    assert "our-best" in rows
+    assert len(rows) == len(ROWS) + 1
+
+
+def test_a_table_without_any_results_has_no_best() -> None:
+    table = comparison([(row, None) for row in ROWS], "", "")
+    assert not any(cell.best or cell.bold for line in table.rows for cell in line)
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(1580.827, "1580.8"), (3.655338, "3.655"), (0.000971, "0.000971"), (0.010273, "0.0103"), (30, "30")],
+)
+def test_numbers_are_short(value: float, text: str) -> None:
+    assert short(value) == text
+
+
+def test_the_line_through_the_origin_is_that_of_least_squares() -> None:
+    x, y = np.array([1.0, 2.0, 4.0]), np.array([0.4, 1.2, 1.9])
+    assert slope_through_origin(x, y) == pytest.approx(np.linalg.lstsq(x[:, None], y, rcond=None)[0][0])
+
+
+def test_galleries_choose_by_rule() -> None:
+    point = np.array([0.5, 0.1, 0.2, 0.3])
+    duels = [
+        (BASES[i], point, point + change)
+        for i, change in enumerate(([-0.4, 1, 1, 0.2], [1, 1, 0.1, 0.3], [1, -1, 1, 0.1]))
+    ]
+    assert better_pairs(duels[0]) == [0]
+    assert worse_pairs(duels) == [2, 3]  # pairs 0 and 1 were won by one of the three; 2 lost more than 3
+    assert worse_pairs([]) == []
+
+
+def test_pictures_show_pairs_at_fixed_places_of_the_order(tmp_path: Path) -> None:
+    results = write_made_up(tmp_path / "some.csv", [5.0, 1.0, 4.0, 2.0, 3.0])
+    assert pairs_at(results, (0.0, 0.5, 1.0)) == [1, 4, 0]
+    assert pairs_at(results, (0.5, 0.51)) == [4]
+
+
+@pytest.mark.parametrize("name", list(EXPERIMENTS))
+def test_every_experiment_says_what_was_not_run(name: str, folder: ResultsFolder) -> None:
+    assert EXPERIMENTS[name].render(folder)
+
+
+@pytest.mark.parametrize("scale", ["full", "small", "smoke"])
+@pytest.mark.parametrize("data", ["cpu", "cpu-unseen", "icl-nuim"])
+def test_every_network_has_a_config_at_every_scale(scale: str, data: str) -> None:
+    for row in (row for row in BY_NAME.values() if row.kind == NETWORK):
+        settings = settings_from(training_values(row, data, SCALES[scale]))
+        assert settings.data[0].half == ("first" if data == "cpu-unseen" else "both")
+        assert settings.data[0].name == (
+            "synthetic" if scale == "smoke" else "icl-nuim" if data == "icl-nuim" else "modelnet40"
+        )
+        head = getattr(settings.model.config, "head", None)
+        if head is not None and row.name not in ("dcp-v1",):
+            assert head.head == ("plane" if "-plane" in row.name else "point")
+
+
+def test_what_cannot_be_run_is_told_and_the_rest_is_run(folder: ResultsFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+    ran = []
+
+    def complete(run, folder, options) -> None:  # type: ignore[no-untyped-def]
+        ran.append(run.row.name)
+        if run.row.name == "fgr":
+            raise ImportError("Open3D is not here")
+
+    monkeypatch.setattr("p2plane.experiments.perform._complete", complete)
+    problems = perform([MODELNET40_CPU], folder, Options(say=lambda _: None))
+    assert problems == ["fgr on modelnet40-cpu: Open3D is not here"]
+    assert ran == [row.name for row in ROWS]
