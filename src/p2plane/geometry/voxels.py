@@ -13,6 +13,8 @@ from p2plane.geometry.normals import _principal
 
 _FINEST = 2.0**-60  # of the extent: the edge of a voxel that still has an int64 for its place on the grid
 
+_AT_ONCE = 1 << 15  # voxels whose normals are found while they are in the cache
+
 
 class Thinned(NamedTuple):
     """A cloud with one point a voxel, by two choices: the mean of what a voxel holds, or one of the points themselves.
@@ -98,8 +100,11 @@ def _sorted(keys: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _sums(values: Tensor, voxels: Tensor, count: int) -> Tensor:
-    """(K, C) sums over the voxels of values (N, C)."""
-    return values.new_zeros(count, values.shape[1]).index_add(0, voxels, values)
+    """(K, C) sums over the voxels of values (N, C). Gradient: values."""
+    if torch.is_grad_enabled() and values.requires_grad:
+        return values.new_zeros(count, values.shape[1]).index_add(0, voxels, values)
+    # Column by column, which takes a third of the time.
+    return torch.stack([voxels.bincount(column, minlength=count) for column in values.unbind(1)], dim=1)
 
 
 def _nearest(local: Tensor, means: Tensor, voxels: Tensor) -> Tensor:
@@ -116,9 +121,9 @@ def _mean_directions(normals: Tensor, voxels: Tensor, count: int) -> Tensor:
     wide = normals.double()
     products = torch.cat([wide.square(), wide * wide.roll(-1, 1)], dim=1)  # xx, yy, zz, xy, yz, zx
     tensors = _sums(products, voxels, count).mT
-    trace = tensors[:3].sum(0)
     # The leading eigenvector of S is the least one of trace(S) I - S.
-    _, directions = _principal(torch.cat([trace - tensors[:3], -tensors[3:]]))
+    opposite = torch.cat([tensors[:3].sum(0) - tensors[:3], -tensors[3:]])
+    directions = torch.cat([_principal(part)[1] for part in opposite.split(_AT_ONCE, dim=1)])
     agree = (directions * _sums(wide, voxels, count)).sum(-1, keepdim=True) >= 0
     return directions.where(agree, -directions).to(normals.dtype)
 
