@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -10,12 +11,14 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
+from p2plane.classical.forms import form_of_metrics, form_of_planes, mean_directions, precisions_of_planes
 from p2plane.geometry.normals import plane_covariances
 from p2plane.solve.inputs import Pairs
 from p2plane.solve.problem import Problem, fixed_metric, plane_to_plane_metric, symmetric_metric
 from p2plane.solve.robust import RobustKernel
 
 DISTANCES = ("point", "plane", "symmetric", "plane-to-plane")
+EPSILON = 1e-3  # variance along a normal, of one across it
 _TURNING = {"symmetric": symmetric_metric, "plane-to-plane": plane_to_plane_metric}
 
 
@@ -24,6 +27,17 @@ class Matches(NamedTuple):
 
     partners: np.ndarray  # (N,) int64 rows of the target
     kept: np.ndarray  # (N,) bool, whether the pair counts
+
+
+class Sight(NamedTuple):
+    """What a round sees of its pairs, channel first and in float64."""
+
+    source: np.ndarray  # (3, N)
+    moved: np.ndarray  # (3, N) the source where it is now
+    points: np.ndarray  # (3, N) its partners
+    kept: np.ndarray  # (N,) bool
+    source_normals: np.ndarray | None  # (3, N)
+    normals: np.ndarray | None  # (3, N) of the partners
 
 
 @dataclass(frozen=True)
@@ -38,30 +52,29 @@ class Distance:
         """Whether it looks at the normals of the source and of the target."""
         return self.name in _TURNING, self.name != "point"
 
-    @property
-    def has_planes(self) -> bool:
-        """Whether it is a height over a plane."""
-        return self.name in ("plane", "symmetric")
+    def form(self, sight: Sight, T: np.ndarray) -> np.ndarray:
+        """(13, 13) the summary of the pairs with metric and weights as they are at a pose (3, 4)."""
+        turned = None if sight.source_normals is None else T[:, :3] @ sight.source_normals
+        if self.name in ("plane", "symmetric"):
+            assert sight.normals is not None
+            normals = sight.normals if self.name == "plane" else mean_directions(_there(turned), sight.normals)
+            weights = self._weights(sight, lambda apart: np.square(np.einsum("an,an->n", normals, apart)))
+            return form_of_planes(
+                sight.source, sight.points, normals if weights is None else normals * np.sqrt(weights)
+            )
+        if self.name == "point":
+            metric = np.broadcast_to(np.eye(3)[:, :, None], (3, 3, sight.source.shape[1]))
+        else:
+            metric = precisions_of_planes(_there(turned), _there(sight.normals), EPSILON)
+        weights = self._weights(sight, lambda apart: np.einsum("an,abn,bn->n", apart, metric, apart))
+        return form_of_metrics(sight.source, sight.points, metric if weights is None else metric * weights)
 
-    def planes(
-        self, R: np.ndarray, source: np.ndarray | None, target: np.ndarray | None, partners: np.ndarray
-    ) -> np.ndarray:
-        """(3, N) unit normals of those planes, from the normals (3, N) and (3, M) of the clouds."""
-        assert target is not None
-        theirs = target.take(partners, axis=1)
-        if self.name == "plane":
-            return theirs
-        assert source is not None
-        metric = symmetric_metric(torch.from_numpy(R)[None], _batch(source), _batch(theirs))
-        return metric[0].numpy().T
-
-    def weighted(self, normals: np.ndarray, moved: np.ndarray, points: np.ndarray, kept: np.ndarray) -> np.ndarray:
-        """(3, N) normals times the roots of what their pairs count, of moved source points and their partners."""
+    def _weights(self, sight: Sight, squares: Callable[[np.ndarray], np.ndarray]) -> np.ndarray | None:
+        """(N,) what pairs count whose squared distances follow from how far they are apart (3, N); None for one."""
         if self.kernel is None:
-            return normals if kept.all() else normals * kept
-        squares = torch.from_numpy(np.square(np.einsum("an,an->n", normals, moved - points)))[None]
-        weights = self.kernel.weight(squares, torch.from_numpy(kept)[None])[0].numpy()
-        return normals * np.sqrt(kept * weights)
+            return None if sight.kept.all() else sight.kept
+        squared = torch.from_numpy(squares(sight.moved - sight.points))[None]
+        return sight.kept * self.kernel.weight(squared, torch.from_numpy(sight.kept)[None])[0].numpy()
 
 
 def problem_of(
@@ -87,7 +100,7 @@ def problem_of(
         assert target_normals is not None
         tensors.append(of_partners(target_normals, partners)[None])
     if distance.name == "plane-to-plane":
-        tensors = [plane_covariances(normals) for normals in tensors]
+        tensors = [plane_covariances(normals, EPSILON) for normals in tensors]
     metric = _TURNING.get(distance.name, fixed_metric)
     return Problem(pairs, metric, tuple(tensors), distance.kernel, turns=distance.name in _TURNING)
 
@@ -122,5 +135,6 @@ def _mask(pairs: Pairs) -> Tensor:
     return everywhere if pairs.mask is None else pairs.mask
 
 
-def _batch(channels: np.ndarray) -> Tensor:
-    return torch.from_numpy(channels).mT[None]
+def _there(normals: np.ndarray | None) -> np.ndarray:
+    assert normals is not None
+    return normals

@@ -13,10 +13,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from p2plane.classical.forms import in_units
 from p2plane.classical.pairing import Pairing, Target, along_a_grid, lengths
-from p2plane.classical.problems import Distance, Matches, problem_of
+from p2plane.classical.problems import Distance, Matches, Sight, problem_of
 from p2plane.classical.scales import Surface
-from p2plane.classical.steps import form_of_planes, gauss_newton_step, in_units, stepped
+from p2plane.classical.steps import gauss_newton_step, stepped
 from p2plane.solve.implicit import Settings, chart_for
 from p2plane.solve.minimize import newton
 from p2plane.solve.quadratic import Frame, summarize
@@ -171,17 +172,16 @@ class _Rounds:
         return self.careful_step(T, matches) if plainly is None else plainly
 
     def plain_step(self, T: np.ndarray, moved: np.ndarray, matches: Matches) -> np.ndarray | None:
-        """By a Gauss-Newton step, where the distance is one to planes and the step is short."""
-        rules, clouds = self.rules, self.clouds
-        if not rules.distance.has_planes or len(rules.settings.free) < 6:
+        """By a Gauss-Newton step; None where that is long, or a direction is held or open."""
+        clouds, settings, (partners, kept) = self.clouds, self.rules.settings, matches
+        if len(settings.free) < 6:
             return None
-        settled = self.settled is not None
-        points = clouds.target.points[:, matches.partners] if settled else self.pairing.points
-        normals = rules.distance.planes(T[:, :3], clouds.source_normals, clouds.target_normals, matches.partners)
-        normals = rules.distance.weighted(normals, moved, points, matches.kept)
-        form = in_units(form_of_planes(clouds.source, points, normals), self.radius)
+        points = self.pairing.points if self.settled is None else clouds.target.points[:, partners]
+        normals = None if clouds.target_normals is None else clouds.target_normals.take(partners, axis=1)
+        sight = Sight(clouds.source, moved, points, kept, clouds.source_normals, normals)
+        form = in_units(self.rules.distance.form(sight, T), self.radius)
         T_units = T * self.units
-        step = gauss_newton_step(form, T_units, rules.settings.limits.undetermined_below)
+        step = gauss_newton_step(form, T_units, settings.limits.undetermined_below)
         if step is None or np.abs(step).max() > LONG_STEP:
             return None
         return stepped(T_units, step) / self.units
