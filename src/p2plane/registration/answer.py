@@ -14,14 +14,14 @@ from p2plane.data.cloud import Cloud
 from p2plane.registration.check import Fit, Overlap
 from p2plane.registration.confidence import Evidence, probability, reservations
 from p2plane.registration.knowledge import Knowledge, about_origin
-from p2plane.registration.refine import refine
+from p2plane.registration.refine import refine, settle
 from p2plane.registration.result import Candidate, Registration
 from p2plane.registration.scan import Scan, thin_to
 from p2plane.registration.words import canonical, in_words
 
 ROUGH_POINTS, CHECK_POINTS = 3_000, 20_000  # where candidates are weighed, and where the answer is checked
 ROUGH_REACHES = (4.0, 2.5)  # in units of the spacing of the rough clouds
-FINE_REACHES = (4.0, 2.0)  # in units of the spacing of the clouds that are checked
+FINE_REACH = 4.0  # in units of the spacing of the clouds that are checked
 
 
 class Search:
@@ -48,10 +48,9 @@ class Search:
     def answer(self) -> Answer:
         """The best candidate, refined on all points."""
         T = self.candidates[0].T_target_source if self.candidates else self.knowledge.T_initial
-        reaches = [reach * self.fine.spacing for reach in FINE_REACHES]
-        T = refine(self.fine.source, self.fine.target, T, reaches, self.knowledge.hold)
-        if max(len(self.source.cloud), len(self.target.cloud)) > CHECK_POINTS:
-            T = refine(self.source.cloud, self.target.cloud, T, reaches[-1:], self.knowledge.hold)
+        fine, hold = self.fine, self.knowledge.hold
+        T = refine(fine.source, fine.target, T, [FINE_REACH * fine.spacing], hold)
+        T = settle(self.source.cloud, self.target.cloud, T, fine.spacing, hold)
         return Answer(self, T)
 
     def rival(self, T: Tensor) -> float:

@@ -1,4 +1,4 @@
-"""From a rough pose to the best one nearby: robust point-to-plane ICP whose reach shrinks."""
+"""From a rough pose to the best one nearby: robust point-to-plane ICP, and in the end from both sides."""
 
 from __future__ import annotations
 
@@ -8,13 +8,20 @@ from torch import Tensor
 
 from p2plane.classical.icp import icp
 from p2plane.data.cloud import Cloud
+from p2plane.geometry import se3
+from p2plane.solve.alignment import Alignment
 from p2plane.solve.robust import Tukey
+
+REACH, WIDTH = 2.0, 1.3  # of partners, and of the kernel on their planes, in units of the spacing
+TUKEY = 4.685  # standard deviations at which Tukey's kernel ends, for 95 % efficiency under Gaussian noise
+NARROWER = 0.7  # a kernel is narrowed if its width shrinks at least by this factor
+NARROWINGS = 6
 
 
 def refine(
     source: Cloud, target: Cloud, T_target_source: Tensor, reaches: Sequence[float], hold: Sequence[str] = ()
 ) -> Tensor:
-    """(4, 4) the pose after ICP with one reach after the other.
+    """(4, 4) the pose after ICP with one reach of partners after the other.
 
     Args:
         source: with normals.
@@ -24,14 +31,51 @@ def refine(
         hold: directions to hold, as in `point_to_plane`.
     """
     for reach in reaches:
-        T_target_source = icp(
-            source.points,
-            target.points,
-            source.normals,
-            target.normals,
-            initial=T_target_source,
-            max_distance=reach,
-            robust=Tukey(reach),
-            hold=hold,
-        ).T_target_source
+        T_target_source = _icp(source, target, T_target_source, reach, reach, hold).T_target_source
     return T_target_source
+
+
+def settle(source: Cloud, target: Cloud, T_target_source: Tensor, spacing: float, hold: Sequence[str] = ()) -> Tensor:
+    """(4, 4) the pose to which ICP settles from both sides, under a kernel as narrow as the noise allows.
+
+    The planes of the target know of the target's noise, those of the source of the source's. So each cloud is brought
+    onto the other, and the answer is halfway between. Arguments as in `refine`, with the spacing of the clouds.
+    """
+    reach, width = REACH * spacing, WIDTH * spacing
+    for _ in range(NARROWINGS):
+        forth = _icp(source, target, T_target_source, reach, width, hold)
+        T_target_source = forth.T_target_source
+        if not hold:  # which are directions of the target's frame
+            back = _icp(target, source, se3.inverse(T_target_source), reach, width, ())
+            T_target_source = _halfway(T_target_source, se3.inverse(back.T_target_source))
+        narrower = TUKEY * _deviation(forth)
+        if not 1e-6 * spacing < narrower < NARROWER * width:
+            break
+        width = narrower
+    return T_target_source
+
+
+def _icp(source: Cloud, target: Cloud, T: Tensor, reach: float, width: float, hold: Sequence[str]) -> Alignment:
+    return icp(
+        source.points,
+        target.points,
+        source.normals,
+        target.normals,
+        initial=T,
+        max_distance=reach,
+        robust=Tukey(width),
+        hold=hold,
+    )
+
+
+def _deviation(alignment: Alignment) -> float:
+    """Standard deviation of the distances to the planes, by their median, so that outliers do not count."""
+    weights = alignment.rounds[-1].weights
+    assert weights is not None
+    distances = alignment.residuals[weights.reshape(alignment.residuals.shape) > 0].abs()
+    return 1.4826 * float(distances.median()) if len(distances) else 0.0
+
+
+def _halfway(T: Tensor, T_other: Tensor) -> Tensor:
+    """(4, 4) the pose in the middle of two that are close to each other."""
+    return se3.exp(0.5 * se3.log(T_other @ se3.inverse(T))) @ T
