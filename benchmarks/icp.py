@@ -1,4 +1,4 @@
-"""ICP against Open3D and small_gicp inside one run: ``[OMP_NUM_THREADS=1] python benchmarks/icp.py [--turns 15]``.
+"""ICP against Open3D and small_gicp inside one run: ``[OMP_NUM_THREADS=1] python benchmarks/icp.py [--scenes 7]``.
 
 Prints the errors of the poses, and times as ratios. All start from the identity with the same clouds and the same
 normals, build their own search trees, stop by the same rule, and use as many threads as OMP_NUM_THREADS says.
@@ -43,8 +43,8 @@ class Scene(NamedTuple):
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the benchmark with the given arguments, or those of the shell; the exit code."""
     parser = argparse.ArgumentParser(description="Errors and speed of ICP, against Open3D and small_gicp.")
-    parser.add_argument("--turns", type=int, default=15, help="of each contestant at 10,000 points; more at fewer")
-    parser.add_argument("--scenes", type=int, default=5, help="over which errors are medians")
+    parser.add_argument("--turns", type=int, default=3, help="on each scene of 10,000 points; more of fewer points")
+    parser.add_argument("--scenes", type=int, default=7, help="over which errors and times are medians")
     parser.add_argument("--points", type=int, nargs="+", default=COUNTS)
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args(arguments)
@@ -65,7 +65,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for title, methods in (("point-to-plane", planes), ("point-to-plane", fixed), ("plane-to-plane", surfaces)):
         for points in options.points:
             scenes = [scene(points, options.seed + i) for i in range(options.scenes)]
-            turns = max(3, round(options.turns * (10_000 / points) ** 0.5))
+            turns = max(1, round(options.turns * (10_000 / points) ** 0.5))
             print_rows(title, points, compare(methods, scenes, turns))
     return 0
 
@@ -89,9 +89,14 @@ class Row(NamedTuple):
 
 
 def compare(methods: dict[str, Method], scenes: list[Scene], turns: int) -> Iterator[Row]:
-    """The median errors over the scenes, and the times on the first one."""
-    errors = {name: [_errors(method(each)(), each) for each in scenes] for name, method in methods.items()}
-    times = race({name: method(scenes[0]) for name, method in methods.items()}, turns)
+    """The median errors over the scenes, and the times of all turns on all of them."""
+    errors: dict[str, list[tuple[float, float]]] = {name: [] for name in methods}
+    times: dict[str, list[float]] = {name: [] for name in methods}
+    for each in scenes:
+        ready = {name: method(each) for name, method in methods.items()}
+        for name, seconds in race(ready, turns).items():
+            times[name] += seconds
+            errors[name].append(_errors(ready[name](), each))
     first = next(iter(methods))
     for name in methods:
         ratio = Spread.of(own / other for own, other in zip(times[first], times[name], strict=True))

@@ -17,14 +17,13 @@ from p2plane.classical.forms import in_units
 from p2plane.classical.pairing import Pairing, Target, along_a_grid, lengths
 from p2plane.classical.problems import Distance, Matches, Sight, problem_of
 from p2plane.classical.scales import Surface
-from p2plane.classical.steps import gauss_newton_step, stepped
+from p2plane.classical.steps import descend
 from p2plane.solve.implicit import Settings, chart_for
 from p2plane.solve.minimize import newton
 from p2plane.solve.quadratic import Frame, summarize
 
 FEWEST_PAIRS = 3  # fewer determine no motion
 LONGEST_CYCLE = 8  # rounds, after which a cloud that goes in circles is noticed
-LONG_STEP = 0.05  # radians and units of the radius, from which on a round is minimised with all care
 PART, ENOUGH = 8, 1000  # the first rounds look at every eighth point, if those are as many
 ROUGHLY = 1e-3  # radians and units of the radius, under which a round of these few is their last
 
@@ -172,7 +171,7 @@ class _Rounds:
         return self.careful_step(T, matches) if plainly is None else plainly
 
     def plain_step(self, T: np.ndarray, moved: np.ndarray, matches: Matches) -> np.ndarray | None:
-        """By a Gauss-Newton step; None where that is long, or a direction is held or open."""
+        """By Gauss-Newton steps; None where they do not do, or a direction is held or open."""
         clouds, settings, (partners, kept) = self.clouds, self.rules.settings, matches
         if len(settings.free) < 6:
             return None
@@ -180,11 +179,8 @@ class _Rounds:
         normals = None if clouds.target_normals is None else clouds.target_normals.take(partners, axis=1)
         sight = Sight(clouds.source, moved, points, kept, clouds.source_normals, normals)
         form = in_units(self.rules.distance.form(sight, T), self.radius)
-        T_units = T * self.units
-        step = gauss_newton_step(form, T_units, settings.limits.undetermined_below)
-        if step is None or np.abs(step).max() > LONG_STEP:
-            return None
-        return stepped(T_units, step) / self.units
+        T_next = descend(form, T * self.units, settings.limits.undetermined_below)
+        return None if T_next is None else T_next / self.units
 
     def careful_step(self, T: np.ndarray, matches: Matches) -> np.ndarray | None:
         """By Newton's method, in the directions that are free and that the pairs determine; None without any."""

@@ -8,7 +8,29 @@ from __future__ import annotations
 
 import numpy as np
 
+SHORT_STEP = 0.05  # radians and units of the radius, under which one step is as good as the minimum for a round
+MOST_STEPS = 8
 _IDENTITY = np.eye(6)
+
+
+def descend(form: np.ndarray, T: np.ndarray, undetermined_below: float) -> np.ndarray | None:
+    """(3, 4) the pose after steps down to a short one; None where that does not come soon, or a direction is open."""
+    for _ in range(MOST_STEPS):
+        step = gauss_newton_step(form, T, undetermined_below)
+        if step is None:
+            return None
+        T_next = stepped(T, step)
+        if np.abs(step).max() <= SHORT_STEP:
+            return T_next
+        if _energy(form, T_next) > _energy(form, T):
+            return None
+        T = T_next
+    return None
+
+
+def _energy(form: np.ndarray, T: np.ndarray) -> float:
+    entries = np.append(T.ravel(), 1.0)
+    return float(entries @ form @ entries)
 
 
 def gauss_newton_step(form: np.ndarray, T: np.ndarray, undetermined_below: float) -> np.ndarray | None:
