@@ -4,6 +4,7 @@ from p2plane.data.cloud import Cloud
 from p2plane.data.io import load_cloud, save_cloud
 from p2plane.geometry import se3, so3
 from p2plane.geometry.normals import estimate_normals
+from p2plane.registration import Registration, register
 from p2plane.solve.alignment import Alignment, Observability
 from p2plane.solve.distances import (
     plane_to_plane,
@@ -29,6 +30,7 @@ __all__ = [
     "PointToDistribution",
     "PointToPlane",
     "PointToPoint",
+    "Registration",
     "SymmetricPointToPlane",
     "Trimmed",
     "Tukey",
@@ -39,6 +41,7 @@ __all__ = [
     "point_to_distribution",
     "point_to_plane",
     "point_to_point",
+    "register",
     "save_cloud",
     "se3",
     "so3",

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 import torch
-from scipy import ndimage
 from torch import Tensor
 
 OUTLYING = 0.01  # share of the points, at either end of an axis, that has no say in how large a cloud is
@@ -27,6 +26,8 @@ class NearestGrid:
         cells: along the longest side.
         margin: how far the grid reaches beyond the cloud, in units of its longest side.
         """
+        from scipy.ndimage import distance_transform_edt
+
         low, high = extent_box(points)
         longest = float((high - low).max()) or 1.0
         self._cell = longest * (1 + 2 * margin) / cells
@@ -35,7 +36,7 @@ class NearestGrid:
         self._last = shape - 1
         occupied = np.full(tuple(shape.tolist()), -1)
         occupied[tuple(self._places(points).numpy().T)] = np.arange(len(points))
-        nearest = ndimage.distance_transform_edt(occupied < 0, return_distances=False, return_indices=True)
+        nearest = distance_transform_edt(occupied < 0, return_distances=False, return_indices=True)
         self._rows = torch.from_numpy(occupied[tuple(nearest)].ravel())
         self._strides = torch.stack([shape[1] * shape[2], shape[2], shape.new_ones(())])
 
@@ -53,12 +54,14 @@ def best_translations(source: Tensor, target: Tensor, rotations: Tensor, cells: 
     Both clouds (N, 3), (M, 3) become grids of occupied cells, the target's blurred by one cell, and the highest value
     of their correlation, found by Fourier transforms, is the best shift.
     """
+    from scipy.ndimage import gaussian_filter
+
     center = source.mean(0)
     source = source - center
     radius = source.norm(dim=-1).max()
     cell = float(torch.maximum(2 * radius, (target.amax(0) - target.amin(0)).max())) / (cells - 1) or 1.0
     size, low = 2 * cells, target.amin(0)  # twice as many cells as a cloud takes: shifts do not wrap around
-    blurred = ndimage.gaussian_filter(_occupied((target - low)[None], cell, size)[0].numpy(), 1.0, mode="wrap")
+    blurred = gaussian_filter(_occupied((target - low)[None], cell, size)[0].numpy(), 1.0, mode="wrap")
     spectrum = torch.fft.rfftn(torch.from_numpy(blurred))
     shifts = []
     for some in rotations.split(ROTATIONS_AT_ONCE):

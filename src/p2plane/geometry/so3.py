@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 
-import roma
 import torch
 from torch import Tensor
 
@@ -67,6 +66,8 @@ def log(R: Tensor) -> Tensor:
 
     Gradient: R, away from the angle pi.
     """
+    import roma  # here and below not at the top: it loads the compiler of torch, which takes longer than torch itself
+
     return roma.rotmat_to_rotvec(R)
 
 
@@ -95,6 +96,8 @@ def random(
     device: torch.device | str | None = None,
 ) -> Tensor:
     """(*batch, 3, 3) rotations, uniform over all of SO(3)."""
+    import roma
+
     quaternion = torch.randn(*batch, 4, generator=generator, dtype=dtype, device=device)
     return roma.unitquat_to_rotmat(quaternion / quaternion.norm(dim=-1, keepdim=True))
 
@@ -112,7 +115,9 @@ def icosahedral() -> Tensor:
 
 
 def spread(count: int) -> Tensor:
-    """(count, 3, 3) float64 rotations spread evenly over SO(3), always the same (super-Fibonacci spirals, Alexa 2022)."""
+    """(count, 3, 3) float64 rotations, always the same, spread evenly over SO(3) (super-Fibonacci spirals, Alexa 2022)."""
+    import roma
+
     if count < 1:
         raise ValueError(f"count must be at least 1, got {count}")
     place = torch.arange(count, dtype=torch.float64) + 0.5
