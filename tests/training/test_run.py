@@ -22,6 +22,8 @@ from p2plane.training import module as modules
 from p2plane.training.losses import LOSSES
 from tests.training.tiny import assert_equal, columns, tiny, weights
 
+TINY_DCP = ("model={name='dcp', pointer='identity', widths=[4], feature_dim=8, neighbors=4}", "loss=dcp")
+
 
 @pytest.fixture(scope="module")
 def alone(tmp_path_factory: pytest.TempPathFactory) -> Path:
@@ -131,6 +133,19 @@ def test_a_broken_checkpoint_gives_way_to_the_one_before(alone: Path, tmp_path: 
     assert_equal(weights(tmp_path / "run"), weights(alone))
 
 
+def test_what_a_killed_process_left_half_written_is_removed(alone: Path, tmp_path: Path) -> None:
+    shutil.copytree(alone, tmp_path / "run")
+    halves = [tmp_path / "run" / ".best.safetensors.0.part", tmp_path / "run" / "checkpoints" / ".step.ckpt.part"]
+    for path in halves:
+        path.write_bytes(b"half")
+    train(tiny("checkpoint.steps=3"), tmp_path / "run")
+    assert not any(path.exists() for path in halves)
+
+
+def test_mixed_precision_trains(tmp_path: Path) -> None:
+    assert train(tiny(*TINY_DCP, "precision=bf16-mixed", "budget.steps=2"), tmp_path).skipped == 0
+
+
 class Evil:
     def __reduce__(self) -> tuple[Any, ...]:
         return os.mkdir, ("evil",)
@@ -185,8 +200,7 @@ def test_missing_data_is_noticed_first(tmp_path: Path, monkeypatch: Any) -> None
 
 
 def test_steps_without_a_finite_gradient_change_nothing_and_are_counted(tmp_path: Path, monkeypatch: Any) -> None:
-    changes = ("model={name='dcp', pointer='identity', widths=[4], feature_dim=8, neighbors=4}", "loss=dcp")
-    settings = tiny(*changes, "budget.steps=3", "validation.every=1", "schedule.name=constant")
+    settings = tiny(*TINY_DCP, "budget.steps=3", "validation.every=1", "schedule.name=constant")
     seen: list[dict[str, torch.Tensor]] = []
 
     def loss(alignment: Any, batch: Any) -> torch.Tensor:

@@ -88,6 +88,8 @@ class RunFolder:
             (self.path / "checkpoints").mkdir(parents=True, exist_ok=True)
             write_whole(self.path / "checkpoints" / "probe", b"probe")
             (self.path / "checkpoints" / "probe").unlink()
+            for unfinished in self.path.rglob(".*.part"):
+                unfinished.unlink(missing_ok=True)
         except OSError as error:
             raise OSError(f"the run's folder {self.path} must be writable, but {error}") from error
         free = shutil.disk_usage(self.path).free

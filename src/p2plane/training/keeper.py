@@ -47,6 +47,9 @@ class Keeper(Callback):
         self.validated: dict[str, float] = {}
         self.stopped = ""
         self._seconds = 0.0
+        self._started: float | None = None
+        self._logs: Logs | None = None
+        self._progress: Progress | None = None
         self._sums: dict[str, float] = {}
         self._count = 0
         self._signal: int | None = None
@@ -64,7 +67,7 @@ class Keeper(Callback):
     @property
     def seconds(self) -> float:
         """Of training and validation, over all runs."""
-        return self._seconds + (monotonic() - self._started if hasattr(self, "_started") else 0.0)
+        return self._seconds + (0.0 if self._started is None else monotonic() - self._started)
 
     def on_train_start(self, trainer: Trainer, module: TrainingModule) -> None:  # type: ignore[override]
         """Open the books."""
@@ -86,6 +89,8 @@ class Keeper(Callback):
             self._write_row(trainer, module)
         if step % (settings.validation.every or module.steps_per_epoch) == 0 or done:
             self._validate(trainer, module)
+        if done and trainer.is_global_zero:
+            save_model(self.folder.last, module.model, self.notes(module))
         interrupted = self._agree(trainer, self._signal is not None)
         if done or interrupted or self._agree(trainer, self._is_due(step, settings)):
             self.save(trainer)
@@ -113,10 +118,11 @@ class Keeper(Callback):
         for number, handler in self._handlers.items():
             signal.signal(number, handler)
         self._handlers = {}
-        for each in (getattr(self, "_progress", None), getattr(self, "_logs", None)):
-            with suppress(OSError):
-                if each is not None:
-                    (each.stop if isinstance(each, Progress) else each.close)()
+        if self._progress is not None:
+            self._progress.stop()
+        if self._logs is not None:
+            with suppress(OSError):  # of a full disk, which has been told already
+                self._logs.close()
 
     def notes(self, module: TrainingModule) -> dict[str, Any]:
         """What a weights file says about its training."""
@@ -170,7 +176,7 @@ class Keeper(Callback):
             "pairs_per_second": count * module.settings.batch_size / max(now - self._row_began, 1e-9),
         }
         self._sums, self._count, self._row_began = {}, 0, now
-        if trainer.is_global_zero:
+        if self._logs is not None and self._progress is not None:
             self._logs.write(trainer.global_step, numbers)
             self._progress.show(trainer.global_step, numbers)
 
@@ -181,7 +187,7 @@ class Keeper(Callback):
         is_best = not self.best or numbers[by] < self.best[by]
         if is_best:
             self.best = dict(numbers) | {"step": trainer.global_step}
-        if trainer.is_global_zero:
+        if self._logs is not None and self._progress is not None:
             self._logs.write(trainer.global_step, {f"validation_{name}": numbers[name] for name in MEASURES})
             self._progress.say(
                 f"step {trainer.global_step}, {self.seconds / 60:.1f} min: angle {numbers['angle_mean_deg']:.3f} deg "

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from p2plane.networks.door import RegistrationNetwork
-from p2plane.networks.weights import load_model, save_model
+from p2plane.networks.weights import load_model
 from p2plane.training.config import TrainSettings
 from p2plane.training.data import open_data
 from p2plane.training.files import differences, read_config
@@ -108,8 +108,8 @@ def _fit(settings: TrainSettings, folder: RunFolder, model: RegistrationNetwork,
     module = TrainingModule(settings, model.train(), data)
     keeper = Keeper(folder)
     if found is not None and _is_complete(module, found[1]):
-        state = found[1]["callbacks"][STATE]
-        return TrainResult(folder.path, found[1]["global_step"], state["seconds"] / 60, state["best"], True, 0)
+        state, skipped = found[1]["callbacks"][STATE], found[1][STATE]["skipped"]
+        return TrainResult(folder.path, found[1]["global_step"], state["seconds"] / 60, state["best"], True, skipped)
     with _quiet_lightning():
         trainer = Trainer(
             accelerator=settings.accelerator,
@@ -129,10 +129,7 @@ def _fit(settings: TrainSettings, folder: RunFolder, model: RegistrationNetwork,
             trainer.fit(module, ckpt_path=None if found is None else found[0], weights_only=True)
         finally:
             keeper.close()
-    finished = keeper.stopped == "done"
-    if finished and trainer.is_global_zero:
-        save_model(folder.last, module.model, keeper.notes(module))
-    minutes = keeper.seconds / 60
+    minutes, finished = keeper.seconds / 60, keeper.stopped == "done"
     return TrainResult(folder.path, trainer.global_step, minutes, keeper.best, finished, module.skipped)
 
 
