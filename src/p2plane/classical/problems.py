@@ -113,6 +113,8 @@ def of_partners(values: Tensor, partners: Tensor) -> Tensor:
 def batched(problems: list[Problem], batch_shape: torch.Size) -> Problem:
     """One problem of many, padded with absent pairs to the longest."""
     first = problems[0]
+    if len(problems) == 1:
+        return replace(first, pairs=replace(first.pairs, batch_shape=batch_shape))
     length = max(problem.pairs.source.shape[1] for problem in problems)
 
     def together(tensors: list[Tensor]) -> Tensor:
