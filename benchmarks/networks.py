@@ -1,18 +1,20 @@
 """What the networks cost: ``python benchmarks/networks.py [--rounds 5] [--only dcp-v2]``.
 
-Times are in units of a 2048^3 float32 matrix product ("mm") that takes turns with what is measured; memory is the peak
-of resident memory above the level before the step. Each network runs in a process of its own, so that none inherits
-another's memory.
+Times are in units of a 2048^3 float32 matrix product ("mm") that takes turns with what is measured, as the two heads of
+a network do; memory is the peak of resident memory above the level before the step. Each network runs in a process of
+its own, so that none inherits another's memory.
 """
 
 from __future__ import annotations
 
 import argparse
+import ctypes
+import gc
 import json
 import statistics
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from time import perf_counter
 
@@ -22,14 +24,16 @@ from torch import Tensor
 from p2plane.data.pair import PairBatch, collate
 from p2plane.data.pairs import PairDataset
 from p2plane.data.synthetic import SyntheticShapes
+from p2plane.matching.keypoints import take
 from p2plane.networks.dcp import DCP, DCPConfig
 from p2plane.networks.door import RegistrationNetwork
-from p2plane.networks.head import HeadConfig
+from p2plane.networks.head import HeadConfig, pose_from_match
 from p2plane.networks.prnet import PRNet, PRNetConfig
 from p2plane.networks.rpmnet import RPMNet, RPMNetConfig
 from p2plane.training.losses import dcp_loss, prnet_loss, rpmnet_loss
 
 BATCH, POINTS, PRODUCT = 8, 768, 2048
+HEADS = ("point", "plane")
 GOALS = {  # training step in mm and GB, inference in mm
     "dcp-v2": (55, 1.2, None),
     "prnet": (95, 2.5, None),
@@ -56,11 +60,16 @@ def loss_of(name: str, model: RegistrationNetwork, batch: PairBatch) -> Tensor:
     return (dcp_loss if name == "dcp-v2" else prnet_loss)(alignment, batch.T_target_source)
 
 
-def measure(name: str, head: str, rounds: int) -> dict[str, float]:
-    """Times in mm and memory in GB of one network with one head."""
+def batch_of_pairs() -> PairBatch:
+    """The pairs that all are measured on."""
     pairs = PairDataset(SyntheticShapes("train", shapes_per_category=1), "cpu")
     batch = collate([pairs[index] for index in range(BATCH)])
     assert batch.source.shape == (BATCH, POINTS, 3)
+    return batch
+
+
+def steps(name: str, head: str, batch: PairBatch) -> dict[str, Callable[[], None]]:
+    """A training step and an inference of one network with one head."""
     model = network(name, head)
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-4)
 
@@ -75,16 +84,53 @@ def measure(name: str, head: str, rounds: int) -> dict[str, float]:
         model.eval()
         model(batch.source, batch.target, batch.source_normals, batch.target_normals)
 
-    train()  # what is allocated once, such as the optimizer's moments, is no part of a step
-    result = {"train_gb": peak_gigabytes(train), "test_gb": peak_gigabytes(test)}
-    result["train_mm"], result["test_mm"] = in_products(train, rounds), in_products(test, rounds)
-    return result
+    return {"train": train, "test": test}
 
 
-def in_products(step: Callable[[], None], rounds: int) -> float:
-    """Median time of a step in units of the matrix product that was measured right before it."""
+def head_step(name: str, head: str, batch: PairBatch) -> Callable[[], None]:
+    """Forward and backward of the head alone, as often as a training step has it, on a match of the network."""
+    model = network(name, head).train()
+    with torch.no_grad():
+        alignment = model(batch.source, batch.target, batch.source_normals, batch.target_normals)
+    first = alignment.rounds[0]
+    assert first.match is not None
+    match = (first.match / first.match.sum(-1, keepdim=True)).requires_grad_()
+    rows = first.extras.get("target_rows", torch.arange(POINTS).expand(BATCH, -1))
+    target, normals = take(batch.target, rows), take(batch.target_normals, rows)
+    source = first.source.detach().requires_grad_()
+    calls = {"dcp-v2": 1, "prnet": 4, "rpmnet": 2}[name]  # PRNet solves both ways in two rounds
+
+    def step() -> None:
+        for _ in range(calls):
+            alignment, _ = pose_from_match(HeadConfig(head), match, source, target, normals, first.weights)
+            torch.autograd.grad(alignment.T_target_source.square().sum(), (match, source))
+
+    return step
+
+
+def measure_times(name: str, rounds: int) -> dict[str, float]:
+    """Medians of times in mm for each head, which take turns; the product is measured before each of them."""
+    batch = batch_of_pairs()
+    contestants: dict[str, Callable[[], None]] = {}
+    for head in HEADS:
+        contestants |= {f"{head} {mode}": step for mode, step in steps(name, head, batch).items()}
+        contestants[f"{head} alone"] = head_step(name, head, batch)
     left, right = torch.randn(PRODUCT, PRODUCT), torch.randn(PRODUCT, PRODUCT)
-    return statistics.median(seconds(step) / seconds(lambda: left @ right) for _ in range(rounds))
+    times: dict[str, list[float]] = {key: [] for key in contestants}
+    for turn in range(1 + rounds):
+        for key, step in contestants.items():
+            ratio = 1 / seconds(lambda: left @ right)
+            ratio *= seconds(step)
+            if turn > 0:  # the first is there to warm up
+                times[key].append(ratio)
+    return {key: statistics.median(values) for key, values in times.items()}
+
+
+def measure_memory(name: str, head: str) -> dict[str, float]:
+    """Peaks in GB of one network with one head, in a process that has done nothing else."""
+    step = steps(name, head, batch_of_pairs())
+    step["train"]()  # what is allocated once, such as the optimizer's moments, is no part of a step
+    return {f"{head} {mode} GB": peak_gigabytes(each) for mode, each in step.items()}
 
 
 def seconds(action: Callable[[], object]) -> float:
@@ -94,7 +140,9 @@ def seconds(action: Callable[[], object]) -> float:
 
 
 def peak_gigabytes(step: Callable[[], None]) -> float:
-    """Peak of resident memory during a step above the level before it (Linux)."""
+    """Peak of resident memory during a step above the level before it (Linux with glibc)."""
+    gc.collect()
+    ctypes.CDLL("libc.so.6").malloc_trim(0)  # what was freed before must not serve the step unseen
     Path("/proc/self/clear_refs").write_text("5")  # forget the peak so far
     before = status("VmRSS")
     step()
@@ -112,34 +160,39 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description="Time and memory of the networks, with both heads.")
     parser.add_argument("--rounds", type=int, default=5, help="over which times are medians")
     parser.add_argument("--only", choices=tuple(GOALS), help="one network")
-    parser.add_argument("--head", choices=("point", "plane"), help="measure here, and print numbers for a program")
+    parser.add_argument("--part", choices=("times", *HEADS), help="measure here, and print numbers for a program")
     options = parser.parse_args(arguments)
-    if options.head:
-        print(json.dumps(measure(options.only, options.head, options.rounds)))
+    if options.part == "times":
+        print(json.dumps(measure_times(options.only, options.rounds)))
+        return 0
+    if options.part:
+        print(json.dumps(measure_memory(options.only, options.part)))
         return 0
     print(f"batch {BATCH} of {POINTS} points, {torch.get_num_threads()} threads, torch {torch.__version__}")
-    print("network  head    train mm   train GB   test mm    test GB")
+    print("network  head   train mm   train GB    test mm    test GB   head alone, of a training step")
     for name in [options.only] if options.only else GOALS:
-        report(name, {head: elsewhere(name, head, options.rounds) for head in ("point", "plane")})
+        report(name, {key: value for part in ("times", *HEADS) for key, value in elsewhere(name, part, options.rounds)})
     return 0
 
 
-def elsewhere(name: str, head: str, rounds: int) -> dict[str, float]:
-    """`measure` in a process of its own."""
-    command = [sys.executable, __file__, "--only", name, "--head", head, "--rounds", str(rounds)]
-    return json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout.splitlines()[-1])
+def elsewhere(name: str, part: str, rounds: int) -> Iterable[tuple[str, float]]:
+    """What is measured in a process of its own."""
+    command = [sys.executable, __file__, "--only", name, "--part", part, "--rounds", str(rounds)]
+    answer = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
+    return json.loads(answer.splitlines()[-1]).items()
 
 
-def report(name: str, results: dict[str, dict[str, float]]) -> None:
-    for head, result in results.items():
-        numbers = "   ".join(f"{result[key]:8.2f}" for key in ("train_mm", "train_gb", "test_mm", "test_gb"))
-        print(f"{name:8s} {head:5s} {numbers}")
+def report(name: str, results: dict[str, float]) -> None:
+    """Print what was found, and what was aimed at."""
+    for head in HEADS:
+        numbers = "   ".join(f"{results[f'{head} {key}']:8.2f}" for key in ("train", "train GB", "test", "test GB"))
+        share = results[f"{head} alone"] / results[f"{head} train"]
+        print(f"{name:8s} {head:5s} {numbers}   {100 * share:.1f} %")
     time, memory, inference = GOALS[name]
-    point, plane = results["point"], results["plane"]
     goals = f"train <= {time} mm, <= {memory} GB" + (f", test <= {inference} mm" if inference else "")
-    more = {key: 100 * (plane[key] / point[key] - 1) for key in point}
+    more = {key: 100 * (results[f"plane {key}"] / results[f"point {key}"] - 1) for key in ("train", "train GB")}
     print(f"{'':8s} goals of the point head: {goals}")
-    print(f"{'':8s} plane head: {more['train_mm']:+.1f} % time, {more['train_gb']:+.1f} % memory (goals: +5, +1)")
+    print(f"{'':8s} plane head: {more['train']:+.1f} % time, {more['train GB']:+.1f} % memory (goals: +5, +1)")
 
 
 if __name__ == "__main__":

@@ -47,6 +47,8 @@ def _small(name: str, head: HeadConfig, settings: tuple[tuple[str, Any], ...]) -
         for weight in network.parameters():
             if weight.ndim == 2:
                 weight.normal_(0, (2 / weight.shape[1]) ** 0.5)  # large enough for features that tell points apart
+        if isinstance(network, PRNet):  # away from the smallest temperature, where a match has hardly any gradient
+            network.temp_net.nn[9].get_parameter("bias").add_(1.0)
     _settle(network.double())
     return network.eval()
 
@@ -62,14 +64,20 @@ def _settle(network: DCP | PRNet) -> None:
 
 @cache
 def shape_pairs(
-    batch: int = 4, points: int = 48, *, dtype: torch.dtype = torch.float64, max_angle_deg: float = 10.0
+    batch: int = 4,
+    points: int = 48,
+    *,
+    dtype: torch.dtype = torch.float64,
+    max_angle_deg: float = 10.0,
+    shared: float = 0.5,
+    noise: float = 0.01,
 ) -> PairBatch:
-    """Pairs of built-in shapes that share about half of their points, in random order, moved a little."""
+    """Pairs of built-in shapes that share some of their points, in random order, moved a little."""
     settings = PairSettings(
         points=points,
-        shared=0.5,
+        shared=shared,
         crop="none",
-        noise=0.01,
+        noise=noise,
         max_angle_deg=max_angle_deg,
         max_translation=max_angle_deg / 200,
     )
