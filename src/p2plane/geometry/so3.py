@@ -115,7 +115,7 @@ def icosahedral() -> Tensor:
 
 
 def spread(count: int) -> Tensor:
-    """(count, 3, 3) float64 rotations spread evenly over SO(3), always the same: super-Fibonacci spirals (Alexa 2022)."""
+    """(count, 3, 3) float64 rotations spread evenly over SO(3), always the same (super-Fibonacci spirals)."""
     import roma
 
     if count < 1:
