@@ -2,41 +2,8 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import torch
 from torch import Tensor
-
-from p2plane.matching.keypoints import take
-
-
-class Supported(NamedTuple):
-    """One partner for each point, and how much the other pairs support it."""
-
-    partners: Tensor  # (B, N) rows of the target
-    support: Tensor  # (B, N) from 0 to 1
-
-
-def supported_partners(match: Tensor, source: Tensor, target: Tensor, tolerance: Tensor, candidates: int) -> Supported:
-    """Of the likeliest candidates of each point, the one that agrees best with those of the others.
-
-    Args:
-        match: (B, N, M) not negative.
-        source: (B, N, 3).
-        target: (B, M, 3).
-        tolerance: (B,) as in `consistency`.
-        candidates: how many are looked at for each point; at most M.
-
-    Gradient: none; the choice is discrete.
-    """
-    count = min(candidates, match.shape[-1])
-    weights, rows = match.detach().topk(count, dim=-1)  # (B, N, k)
-    points = source[:, :, None].expand(-1, -1, count, -1).flatten(1, 2)
-    support = consistency(points, take(target, rows.flatten(1)), weights.flatten(1), tolerance).unflatten(
-        1, (-1, count)
-    )
-    support, best = support.max(-1)
-    return Supported(rows.gather(-1, best[..., None]).squeeze(-1), support)
 
 
 def consistency(source: Tensor, partners: Tensor, weights: Tensor, tolerance: Tensor, steps: int = 10) -> Tensor:

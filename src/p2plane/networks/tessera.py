@@ -24,7 +24,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from p2plane.geometry import se3
-from p2plane.matching.consistency import supported_partners
+from p2plane.matching.consistency import consistency
 from p2plane.matching.keypoints import take
 from p2plane.matching.scaling import Match, scaled_sinkhorn
 from p2plane.networks.door import Clouds, RegistrationNetwork
@@ -61,12 +61,10 @@ class TesseraConfig:
     """In training, what a pose is disturbed by before the next round: radians, and parts of the clouds' radius."""
     consistent: bool = True
     """Whether the first round believes pairs that keep each other's distances; otherwise all pairs."""
-    candidates: int = 3
-    """The likeliest partners of a token among which agreement decides."""
 
     def __post_init__(self) -> None:
         names = ("tokens", "neighbors", "token_neighbors", "point_width", "width", "blocks", "heads")
-        for name in (*names, "sinkhorn_iterations", "train_rounds", "test_rounds", "candidates"):
+        for name in (*names, "sinkhorn_iterations", "train_rounds", "test_rounds"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
         if self.width % self.heads != 0:
@@ -159,10 +157,11 @@ class Tessera(RegistrationNetwork):
         with torch.no_grad():  # gradient stops here: whom to believe is a choice
             apart = torch.cdist(partners, partners)
             spacing = spacing_of(apart, mask)
-            best = supported_partners(match.values, points, partners, 1.5 * spacing, self.config.candidates)
-            near = take(apart, best.partners) < 2 * spacing[:, None, None]
+            best = match.values.argmax(-1)
+            near = take(apart, best) < 2 * spacing[:, None, None]
         believed = match.values * near
-        return believed, believed.sum(-1) * best.support
+        weights = believed.sum(-1)
+        return believed, weights * consistency(points, take(partners, best), weights, 1.5 * spacing)
 
     def _near_round(self, clouds: Clouds, affinity: Tensor, initial: Tensor) -> tuple[Alignment, Round]:
         """The pose from a match of all points."""
