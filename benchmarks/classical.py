@@ -5,8 +5,9 @@ stopped. What may differ from the paper, which gives no settings of these method
 
 - ICP starts from the identity and takes the nearest points at any distance. The paper's is worse than leaving the
   clouds alone (see the row "identity"), as DCP's was, whose author started it from random poses.
-- Go-ICP runs with the settings it was published with, all points, without trimming, and with a limit of time for each
-  pair. Without trimming it answers for points that have no partner too, and partial clouds drag it away.
+- Go-ICP runs with the settings it was published with, without trimming, and with a limit of time for each pair, after
+  which the best pose so far counts. The clouds are brought into the unit ball first, as it expects; the paper's
+  translations are farther off than if the clouds had been left alone.
 - FGR and RANSAC have lengths in units of the spacing of the points. "fgr, other lengths" has those that RPMNet's author
   gives for single shapes in the unit sphere: FPFH radius 0.3, distance 0.01.
 - RANSAC-10K is refined by plain point-to-plane ICP, as in the paper; "ransac, robust" by ICP with a Tukey kernel.

@@ -13,6 +13,7 @@ import numpy as np
 _CHUNK = 2**16  # distances that are looked up at once: so many stay in the cache
 _FIRST_LEVEL = 2  # coarser translation cubes reach all over the clouds, so that their bounds say nothing
 _LAST_LEVEL = 20
+_FINENESS = 0.25  # translation cubes smaller than this part of what rotations leave open are not worth their while
 _CORNERS = np.stack(np.meshgrid(*3 * [[-0.5, 0.5]], indexing="ij"), axis=-1).reshape(8, 3)
 
 
@@ -85,28 +86,28 @@ class TranslationSearch:
         field: of the model; must reach as far as the data can be moved.
         half_side: of the cube about the origin.
         kept: how many data points count.
-        tolerance: to which the lower bounds are worked out.
     """
 
-    def __init__(self, field: DistanceField, half_side: float, kept: int, tolerance: float) -> None:
-        self.field, self.half_side, self.kept, self.tolerance = field, half_side, kept, tolerance
+    def __init__(self, field: DistanceField, half_side: float, kept: int) -> None:
+        self.field, self.half_side, self.kept = field, half_side, kept
         self.evaluations = 0
         centers = np.zeros((1, 3))
         for level in range(_FIRST_LEVEL):
             centers = children(centers, half_side / 2**level).reshape(-1, 3)
         self._first = centers  # (64, 3)
 
-    def __call__(self, rotated: np.ndarray, slack: np.ndarray, incumbent: float) -> RotationBounds:
+    def __call__(self, rotated: np.ndarray, slack: np.ndarray, limit: float) -> RotationBounds:
         """Search all sets side by side, the cubes from coarse to fine.
 
         Args:
             rotated: (R, N, 3) data at the middle rotation of each set.
             slack: (R, N) how far each point can get from there by the other rotations of the set.
-            incumbent: sets whose lower bound comes within the tolerance of this error are not looked at more closely.
+            limit: the search of a set ends as soon as it is known whether some pose of it may be below this error.
         """
         sets = len(rotated)
         rows, slack = self.field.rows(rotated), slack.astype(np.float32)
-        best, lower = np.full(sets, float(incumbent)), np.full(sets, np.inf)
+        reach = slack.max(axis=1)  # (R,)
+        upper, lower = np.full(sets, np.inf), np.full(sets, np.inf)
         error, translation = np.full(sets, np.inf), np.zeros((sets, 3))
         owner = np.repeat(np.arange(sets), len(self._first))  # (P,) the set of each cube, ascending
         centers = np.tile(self._first, (sets, 1))  # (P, 3)
@@ -115,8 +116,9 @@ class TranslationSearch:
             errors, uppers, lowers = self._evaluate(rows, slack, owner, centers, math.sqrt(3) * half_side)
             present, starts = np.unique(owner, return_index=True)
             _improve(error, translation, present, starts, errors, centers)
-            best[present] = np.minimum(best[present], np.minimum.reduceat(uppers, starts))
-            is_open = (lowers < best[owner] - self.tolerance) & (level < _LAST_LEVEL)
+            upper[present] = np.minimum(upper[present], np.minimum.reduceat(uppers, starts))
+            undecided = (upper >= limit) & (_FINENESS * reach < math.sqrt(3) * half_side)  # (R,)
+            is_open = (lowers < limit) & undecided[owner] & (level < _LAST_LEVEL)
             np.minimum.at(lower, owner[~is_open], lowers[~is_open])
             if not is_open.any():
                 break
