@@ -14,7 +14,7 @@ import pytest
 import torch
 
 from p2plane.evaluation import metrics
-from p2plane.evaluation.results import Results, read_results
+from p2plane.evaluation.results import Results, make_compact, read_results
 from p2plane.evaluation.rows import COLUMNS, measured_row
 from p2plane.evaluation.run import evaluate
 from p2plane.evaluation.testsets import TEST_SETS, open_test_set
@@ -119,6 +119,28 @@ def test_parquet_holds_the_same_and_goes_on_too(undisturbed: Results, weights: P
     assert {**results.summary, "seconds_mean": 0, "seconds_median": 0} == pytest.approx(
         {**undisturbed.summary, "seconds_mean": 0, "seconds_median": 0}, rel=1e-5
     )
+
+
+def test_a_compact_file_holds_the_same(undisturbed: Results, weights: Path, tmp_path: Path) -> None:
+    """And its evaluation can go on."""
+    evaluate(tiny_evaluation(weights, pairs=7), tmp_path / "tiny.csv", processes=1)
+    path = make_compact(tmp_path / "tiny.csv")
+    assert sorted(each.name for each in tmp_path.iterdir()) == ["tiny.json", "tiny.parquet", "truth.parquet"]
+    for results, count in ((read_results(path), 7), (evaluate(tiny_evaluation(weights), path, processes=1), 13)):
+        for name in COLUMNS[1:-1]:
+            if name != "seconds":
+                np.testing.assert_allclose(
+                    results.columns[name], undisturbed.columns[name][:count], rtol=1e-5, atol=1e-3, err_msg=name
+                )
+
+
+def test_a_compact_file_without_the_truth_is_refused(undisturbed: Results, tmp_path: Path) -> None:
+    for path in (undisturbed.path, undisturbed.path.with_suffix(".json")):
+        (tmp_path / path.name).write_bytes(path.read_bytes())
+    path = make_compact(tmp_path / undisturbed.path.name)
+    (tmp_path / "truth.parquet").unlink()
+    with pytest.raises(ValueError, match="true poses"):
+        read_results(path)
 
 
 def test_more_pairs_give_the_table_of_a_run_of_so_many(undisturbed: Results, weights: Path, tmp_path: Path) -> None:

@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 from torch import Tensor
 
 from p2plane.evaluation import metrics
+from p2plane.evaluation.compact import TRUTH, poses, with_what_follows, without_what_follows
 from p2plane.evaluation.journal import replacing
 from p2plane.evaluation.rows import COLUMNS, POSE, TRUE_POSE
 
@@ -43,12 +43,12 @@ class Results:
     @cached_property
     def T_estimate(self) -> Tensor:
         """(P, 4, 4) float64."""
-        return _poses(self.columns, POSE)
+        return poses(self.columns, POSE)
 
     @cached_property
     def T_true(self) -> Tensor:
         """(P, 4, 4) float64."""
-        return _poses(self.columns, TRUE_POSE)
+        return poses(self.columns, TRUE_POSE)
 
     @cached_property
     def summary(self) -> dict[str, float]:
@@ -82,6 +82,9 @@ def read_results(path: Path) -> Results:
     if not path.is_file():
         raise FileNotFoundError(f"there is no results file {path}")
     columns = _read_parquet(path) if path.suffix == ".parquet" else _read_csv(path)
+    if path.suffix == ".parquet":
+        truth = path.with_name(TRUTH)
+        columns = with_what_follows(columns, _read_parquet(truth) if truth.is_file() else None, path)
     missing = [name for name in COLUMNS if name not in columns]
     if missing or not len(columns["index"]):
         raise ValueError(
@@ -110,6 +113,8 @@ def write_record(path: Path, record: dict[str, Any]) -> None:
 
 def find_results(folder: Path, name: str) -> Path | None:
     """The results file of that name, in whatever format it is; None where there is none."""
+    if name == Path(TRUTH).stem:
+        return None
     return next((path for suffix in SUFFIXES if (path := folder / f"{name}{suffix}").is_file()), None)
 
 
@@ -122,6 +127,21 @@ def write_parquet(path: Path, columns: dict[str, np.ndarray]) -> None:
     table = pyarrow.table({name: _compact(name, column) for name, column in columns.items()})
     with replacing(path) as temporary:
         parquet.write_table(table, temporary, compression="zstd")
+
+
+def make_compact(path: Path) -> Path:
+    """Write a results file anew as `p2plane.evaluation.compact` describes, and remove the old one; the new path."""
+    results = read_results(path)
+    own, truth = without_what_follows(results.columns)
+    target, shared = path.with_suffix(".parquet"), path.with_name(TRUTH)
+    known = _read_parquet(shared) if shared.is_file() else None
+    if known is None or len(known["index"]) < len(truth["index"]):
+        write_parquet(shared, truth)
+    write_parquet(target, own)
+    read_results(target)  # before the old one goes
+    if path != target:
+        path.unlink()
+    return target
 
 
 def columns_of(lines: list[dict[str, str]]) -> dict[str, np.ndarray]:
@@ -163,7 +183,3 @@ def _compact(name: str, column: np.ndarray) -> np.ndarray:
     if name == "flags":
         return column
     return column.astype({"index": np.int32, "converged": np.int8}.get(name, np.float32))
-
-
-def _poses(columns: dict[str, np.ndarray], names: tuple[str, ...]) -> Tensor:
-    return torch.from_numpy(np.stack([columns[name] for name in names], axis=-1)).reshape(-1, 4, 4)

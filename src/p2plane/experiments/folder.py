@@ -21,8 +21,9 @@ from typing import NamedTuple
 import numpy as np
 
 from p2plane.data.pairs import PairDataset
+from p2plane.evaluation.compact import TRUTH
 from p2plane.evaluation.journal import replacing
-from p2plane.evaluation.results import SUFFIXES, Results, find_results, read_record, read_results
+from p2plane.evaluation.results import SUFFIXES, Results, find_results, make_compact, read_record, read_results
 from p2plane.evaluation.testsets import open_test_set
 from p2plane.experiments.scale import Scale
 
@@ -78,7 +79,17 @@ class ResultsFolder:
     def names(self, data: str) -> list[str]:
         """All rows that have a results file."""
         files = sorted(self.of(data).glob("*")) if self.of(data).is_dir() else []
-        return [path.stem for path in files if path.suffix in SUFFIXES and not path.stem.endswith(".partial")]
+        own = [path for path in files if path.suffix in SUFFIXES and path.name != TRUTH]
+        return [path.stem for path in own if not path.stem.endswith(".partial")]
+
+    def make_compact(self) -> None:
+        """Write all finished results anew, so small that they can be kept in a repository."""
+        for data in self.scale.data:
+            for name in self.names(data):
+                results = self.read(data, name)
+                if results is not None and results.path.suffix == ".csv":
+                    make_compact(results.path)
+                    self.forget(data, name)
 
     def clouds(self, data: str, index: int) -> Clouds | None:
         """A pair of a test set: as it was kept for figures, or made again if the data is there; None without it."""

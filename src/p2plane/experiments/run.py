@@ -23,7 +23,14 @@ class Reproduction:
 
 
 def reproduce(
-    name: str, scale: str, results: Path, *, out: Path | None = None, run: bool = True, options: Options | None = None
+    name: str,
+    scale: str,
+    results: Path,
+    *,
+    out: Path | None = None,
+    run: bool = True,
+    compact: bool = False,
+    options: Options | None = None,
 ) -> Reproduction:
     """A table or figure of the paper, or all of them, as a page.
 
@@ -33,12 +40,15 @@ def reproduce(
         results: the folder of results; what is there already is not run again.
         out: where the page goes; the folder of the scale where it is not given.
         run: whether what is missing is run; without, the page says that it was not.
+        compact: whether results files are written anew as small Parquet files, to keep in a repository.
         options: how to run.
     """
     experiments, folder = experiments_of(name), ResultsFolder(results, scale_of(scale))
     if not run and not folder.path.is_dir():
         raise FileNotFoundError(f"there are no results in {folder.path}")
     problems = perform(experiments, folder, options or Options()) if run else []
+    if compact:
+        folder.make_compact()
     page = "results" if name == ALL else name
     html, markdown = write_page(experiments, folder, out or folder.path, page, problems)
     return Reproduction(html, markdown, problems)
