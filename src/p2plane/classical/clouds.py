@@ -43,16 +43,21 @@ def read_clouds(
     first, second = sides
     if first.points.device != second.points.device:
         raise ValueError(f"target must be on the device of source, {first.points.device}, got {second.points.device}")
-    try:
-        batch_shape = torch.broadcast_shapes(first.points.shape[:-2], second.points.shape[:-2])
-    except RuntimeError:
-        raise ValueError(
-            f"target must have a batch shape that fits that of source, {tuple(first.points.shape[:-2])}, "
-            f"got {tuple(second.points.shape[:-2])}"
-        ) from None
+    batch_shape = _batch_shape(first.points.shape[:-2], second.points.shape[:-2])
     dtype = torch.promote_types(torch.promote_types(first.points.dtype, second.points.dtype), torch.float32)
     sources, targets = (side.surfaces(batch_shape, dtype, differentiable) for side in sides)
     return CloudPairs(list(zip(sources, targets, strict=True)), batch_shape, first.points.new_empty(0, dtype=dtype))
+
+
+def _batch_shape(first: torch.Size, second: torch.Size) -> torch.Size:
+    if first == second:
+        return first
+    try:
+        return torch.broadcast_shapes(first, second)
+    except RuntimeError:
+        raise ValueError(
+            f"target must have a batch shape that fits that of source, {tuple(first)}, got {tuple(second)}"
+        ) from None
 
 
 def with_normals(surface: Surface, needed: bool) -> tuple[Surface, bool]:

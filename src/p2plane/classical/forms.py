@@ -23,8 +23,10 @@ def form_of_planes(source: np.ndarray, target: np.ndarray, normals: np.ndarray) 
         entries = block[:12].reshape(3, 4, -1)
         np.multiply(n[:, None], x, out=entries[:, :3])
         entries[:, 3] = n
-        np.einsum("an,an->n", n, -y, out=block[12])
+        np.einsum("an,an->n", n, y, out=block[12])
         form += block @ block.T
+    form[12, :12] *= -1
+    form[:12, 12] *= -1
     return form
 
 

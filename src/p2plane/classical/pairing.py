@@ -64,7 +64,7 @@ class Pairing:
             return
         queries = moved[:, stale]
         distances, rows = self._target.nearest_two(queries, self._reach)
-        self.partners, self.points = self.partners.copy(), self.points.copy()  # a round keeps what it was given
+        self.partners = self.partners.copy()  # a round keeps the ones it was given
         self.distances[stale], self.partners[stale] = distances[:, 0], rows[:, 0]
         self.points[:, stale] = self._target.points[:, rows[:, 0]]
         self._others[stale] = np.minimum(distances[:, 1], self._reach)

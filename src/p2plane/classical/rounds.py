@@ -125,12 +125,14 @@ class _Rounds:
         poses, before, quality = [T], None, (math.inf, math.inf)
         while True:
             matches, moved = self.match(T)
+            last_quality, quality = quality, self.quality(matches)
+            if self.stands(last_quality, quality):
+                return _End(T, matches, True, True, len(poses) - 1)
             T_next = self.step(T, moved, matches)
             if T_next is None:
                 return _End(T, matches, False, False, len(poses))
             motions = self.motions(poses[-LONGEST_CYCLE:], T_next)
-            last_quality, quality = quality, self.quality(matches)
-            converged = motions[-1] <= tolerance or self.stands(last_quality, quality)
+            converged = motions[-1] <= tolerance
             if before is not None and motions[:-1].min(initial=math.inf) <= tolerance:
                 self.settle(before, matches)
             T, before = T_next, matches
