@@ -1,10 +1,10 @@
-"""How sure is sure? Registers pairs whose answer is known, fits the weights of `confidence`, and says how good they are.
+"""How sure is sure? Registers pairs whose answer is known, fits the weights of `confidence`, and judges them.
 
     python benchmarks/confidence.py collect rows.csv --pairs 60    registers pairs of the training shapes
     python benchmarks/confidence.py fit rows.csv                   the weights, and what they would have said
 
-Half of the pairs belong together, turned by any rotation; of the other half, source and target come from different
-pairs, so that every answer is wrong.
+Half of the pairs belong together, turned by any rotation. In the other half the target is that of a pair far away in
+the data set, or, where all frames are of one room, its own mirror image, so that every answer is wrong.
 """
 
 from __future__ import annotations
@@ -34,16 +34,17 @@ def collect(path: Path, pairs: int, split: str) -> None:
     for protocol in PROTOCOLS:
         data = PairDataset(open_shapes("icl-nuim" if protocol == "icl-nuim" else "modelnet40", split), protocol, seed=7)
         for index in range(pairs):
-            pair, other = data[index % len(data)], data[(index + 1) % len(data)]
-            _append(path, protocol, "same", pair, pair)
-            _append(path, protocol, "different", pair, other)
+            pair, other = data[index % len(data)], data[(index + len(data) // 2) % len(data)]
+            mirrored = pair.target * torch.tensor([-1.0, 1.0, 1.0])
+            _append(path, protocol, "same", pair, pair.target)
+            _append(path, protocol, "different", pair, mirrored if protocol == "icl-nuim" else other.target)
 
 
-def _append(path: Path, protocol: str, kind: str, pair: Pair, other: Pair) -> None:
+def _append(path: Path, protocol: str, kind: str, pair: Pair, target: Tensor) -> None:
     generator = torch.Generator().manual_seed(len(path.read_text().splitlines()) if path.exists() else 0)
     T_turned_source = se3.random(generator=generator)
     source = se3.apply(T_turned_source, pair.source)
-    result = register(source, other.target, method="sweep")
+    result = register(source, target, method="sweep")
     T_true = pair.T_target_source.double() @ se3.inverse(T_turned_source.double())
     angle, shift = _errors(result.T_target_source, T_true, source.double().mean(0), result.size)
     right = kind == "same" and angle < WRONG_DEG and shift < WRONG_SHIFT
@@ -83,8 +84,9 @@ def fit(path: Path) -> None:
 def _judgement(confidence: Tensor, right: Tensor) -> str:
     sure = confidence >= CONFIDENT
     return (
-        f"{len(right)} pairs, {int(right.sum())} right; {int((sure & (right == 0)).sum())} of {int(sure.sum())} confident "
-        f"answers wrong; {int((sure & (right == 1)).sum())} of {int(right.sum())} right answers confident"
+        f"{len(right)} pairs, {int(right.sum())} right; "
+        f"{int((sure & (right == 0)).sum())} of {int(sure.sum())} confident answers wrong; "
+        f"{int((sure & (right == 1)).sum())} of {int(right.sum())} right answers confident"
     )
 
 

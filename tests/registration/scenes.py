@@ -16,7 +16,9 @@ def motion(seed: int, size: float = 3.0) -> Tensor:
     return T
 
 
-def rectangle(count: int, corner: list[float], side: list[float], other: list[float], random: torch.Generator) -> Tensor:
+def rectangle(
+    count: int, corner: list[float], side: list[float], other: list[float], random: torch.Generator
+) -> Tensor:
     """(count, 3) points of a rectangle."""
     shares = torch.rand(count, 2, generator=random, dtype=torch.float64)
     edges = torch.tensor([side, other], dtype=torch.float64)

@@ -41,14 +41,16 @@ def test_any_motion_is_found_and_trusted(found):
 
 
 def test_the_result_describes_its_own_pose(found):
-    result, _, source, target = found
+    result, _, source, _ = found
     moved = se3.apply(result.T_target_source, result.source.points[result.matches.source])
     partners = result.target.points[result.matches.target]
     assert (moved - partners).norm(dim=-1).max() <= result.inlier_distance * (1 + 1e-9)
     assert result.inlier_rmse == pytest.approx(float((moved - partners).square().sum(-1).mean().sqrt()))
     heights = ((moved - partners) * result.target.normals[result.matches.target]).sum(-1)
     torch.testing.assert_close(result.matches.residuals, heights)
-    torch.testing.assert_close(result.covariance @ result.information, torch.eye(6, dtype=torch.float64), atol=1e-4, rtol=0)
+    torch.testing.assert_close(
+        result.covariance @ result.information, torch.eye(6, dtype=torch.float64), atol=1e-4, rtol=0
+    )
     assert result.candidates[0].score == max(each.score for each in result.candidates)
     assert set(result.timings) >= {"prepare", "sweep", "weigh", "refine"}
     assert len(result.source) <= len(source)
@@ -214,7 +216,7 @@ def test_bad_input_is_named(arguments, message):
 
 
 def test_a_missing_file_is_named():
-    with pytest.raises(OSError, match="nowhere.ply"):
+    with pytest.raises(OSError, match=r"nowhere\.ply"):
         register("nowhere.ply", scan("room", 1))
 
 

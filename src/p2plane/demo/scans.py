@@ -27,7 +27,7 @@ def demo_scans() -> tuple[Path, Path, Tensor]:
 
 
 def make(folder: Path) -> None:
-    """Scan the room from two places. The target is in the room's frame; the source's frame has nothing to do with it."""
+    """Scan the room from two places: the target in the frame of the room, the source in one of its own."""
     folder.mkdir(exist_ok=True)
     source, T_room_source = scan_room((3.8, 2.4, 1.9), (0.6, 1.1, 0.5), POINTS, seed=1)
     target, T_room_target = scan_room((2.6, 3.9, 1.9), (1.2, 0.5, 0.6), POINTS, seed=2)

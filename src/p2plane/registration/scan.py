@@ -59,22 +59,14 @@ def as_cloud(name: str, given: Any) -> Cloud:
         return given
     if isinstance(given, str | os.PathLike):
         return load_cloud(given)
-    normals = colors = None
-    if hasattr(given, "points") and hasattr(given, "has_normals"):  # Open3D's, legacy
-        normals = np.asarray(given.normals) if given.has_normals() else None
-        colors = np.asarray(given.colors, dtype=np.float32) if given.has_colors() else None
-        given = np.asarray(given.points)
+    if hasattr(given, "points") and hasattr(given, "has_normals"):
+        return _from_open3d(name, given)
     if not isinstance(given, Tensor | np.ndarray | list | tuple):
-        raise ValueError(
-            f"{name} must be a file, an array (N, 3), a Cloud or an Open3D cloud, got {type(given).__name__}"
-        )
+        expected = "a file, an array (N, 3), a Cloud or an Open3D cloud"
+        raise ValueError(f"{name} must be {expected}, got {type(given).__name__}")
     points = _rows(name, given)
     finite = points.isfinite().all(-1)
-    if normals is not None:
-        normals = torch.as_tensor(normals)[finite].to(points.dtype)
-    if colors is not None:
-        colors = torch.as_tensor(colors)[finite]
-    return Cloud(points[finite], normals, colors, dropped=int((~finite).sum()))
+    return Cloud(points[finite], dropped=int((~finite).sum()))
 
 
 def prepare(name: str, given: Any, max_points: int, *, centered: bool = True) -> Scan:
@@ -96,6 +88,14 @@ def prepare(name: str, given: Any, max_points: int, *, centered: bool = True) ->
         cloud = replace(cloud, normals=estimate_normals(cloud.points, k=NORMAL_NEIGHBORS).normals)
     size = float((high - low).norm())
     return Scan(cloud, center, size, count, dropped, estimated)
+
+
+def _from_open3d(name: str, given: Any) -> Cloud:
+    points = _rows(name, np.asarray(given.points))
+    finite = points.isfinite().all(-1)
+    normals = torch.from_numpy(np.asarray(given.normals))[finite] if given.has_normals() else None
+    colors = torch.from_numpy(np.asarray(given.colors))[finite].float() if given.has_colors() else None
+    return Cloud(points[finite], normals, colors, dropped=int((~finite).sum()))
 
 
 def thin_to(cloud: Cloud, count: int) -> Cloud:
