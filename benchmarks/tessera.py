@@ -1,7 +1,8 @@
 """How right the shipped Tessera is, and what each part of it is worth: ``python benchmarks/tessera.py --pairs 200``.
 
 Over test pairs of ModelNet40: the network alone, with one of its parts left out (no retraining), and followed by robust
-point-to-plane ICP. One row for each goes to ``benchmarks/results/tessera.csv``. With ``--time``, seconds of a pair.
+point-to-plane ICP. One row for each goes to ``benchmarks/results/tessera.csv``, or to ``--out``. With ``--time``,
+seconds of a pair.
 """
 
 from __future__ import annotations
@@ -134,6 +135,7 @@ def main() -> None:
     parser.add_argument("--pairs", type=int, default=200)
     parser.add_argument("--protocols", nargs="*", default=list(SETTINGS), choices=list(SETTINGS))
     parser.add_argument("--parts", nargs="*", default=list(WITHOUT), choices=list(WITHOUT))
+    parser.add_argument("--out", type=Path, default=RESULTS)
     parser.add_argument("--time", action="store_true")
     options = parser.parse_args()
     if options.time:
@@ -144,7 +146,7 @@ def main() -> None:
         for row in measured(options.weights, protocol, options.pairs, options.parts):
             rows.append(row)
             print(*row.values(), sep="  ", flush=True)
-    with RESULTS.open("w", newline="") as file:
+    with options.out.open("w", newline="") as file:
         writer = csv.DictWriter(file, list(rows[0]))
         writer.writeheader()
         writer.writerows(rows)
