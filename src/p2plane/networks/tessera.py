@@ -107,20 +107,17 @@ class Tessera(RegistrationNetwork):
         descriptors, matchable = F.normalize(described[..., 1:], dim=-1), described[..., 0]
         alignment, first = self._first_round(clouds, descriptors, matchable, around.tokens)
         rounds = [first]
-        more = (config.train_rounds if self.training else config.test_rounds) - 1
-        if more == 0:
-            return replace(alignment, rounds=(first,))
         # A point looks like the token nearest to it.
         looks = (take(each, around.tokens.nearest) for each in (descriptors, matchable))
         source, target = _sides(clouds, both.points, both.normals, *looks)
         spacing = mean_point_wise(around.point_edges[..., 0].mean(-1), both.mask).chunk(2)[1].clamp_min(1e-6)
-        for number in range(more):
-            # gradient stops here: a round takes the pose before as given
-            T_local = frames.to_local(alignment.T_target_source.detach())
+        for number in range((config.train_rounds if self.training else config.test_rounds) - 1):
+            T_before = alignment.T_target_source.detach()  # gradient stops here: a round takes the pose before as given
+            T_local = frames.to_local(T_before)
             if self.training and config.start_noise > 0:
                 T_local = _disturbed(T_local, config.start_noise, generator)
             affinity = self.near(source, target, T_local, spacing, number)
-            alignment, last = self._near_round(clouds, affinity, alignment.T_target_source.detach())
+            alignment, last = self._near_round(clouds, affinity, T_before)
             rounds.append(last)
         return replace(alignment, rounds=tuple(rounds))
 
