@@ -9,7 +9,8 @@ stopped. What may differ from the paper, which gives no settings of these method
   which the best pose so far counts. The clouds are brought into the unit ball first, as it expects; the paper's
   translations are farther off than if the clouds had been left alone.
 - FGR and RANSAC have lengths in units of the spacing of the points. "fgr, other lengths" has those that RPMNet's author
-  gives for single shapes in the unit sphere: FPFH radius 0.3, distance 0.01.
+  gives for single shapes in the unit sphere, FPFH radius 0.3 and distance 0.01. Both settings do far better than the
+  paper's rows; what the paper's were is not known.
 - RANSAC-10K is refined by plain point-to-plane ICP, as in the paper; "ransac, robust" by ICP with a Tukey kernel.
 - The ICL-NUIM frames are fewer (41) and not DeepGMR's own.
 """
