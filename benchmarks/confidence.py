@@ -22,7 +22,7 @@ from p2plane.data.catalog import open_shapes
 from p2plane.data.pair import Pair
 from p2plane.data.pairs import PairDataset
 from p2plane.geometry import se3, so3
-from p2plane.registration.confidence import CONFIDENT, Evidence
+from p2plane.registration.confidence import CONFIDENT, Evidence, probability
 from p2plane.registration.pipeline import register
 
 PROTOCOLS = ("cpu", "cpu-noisy", "modelnet40", "icl-nuim")
@@ -74,7 +74,8 @@ def fit(path: Path) -> None:
     is_open = torch.tensor([each.open_directions > 0 or each.fitness == 0 for each in evidence])
     weights = _logistic(features[~is_open], right[~is_open])
     print(f"BIAS = {weights[0]:.2f}\nWEIGHTS = ({', '.join(f'{weight:.2f}' for weight in weights[1:])})")
-    confidence = torch.sigmoid(weights[0] + features @ weights[1:]).masked_fill(is_open, 0.0)
+    print("With the weights as they are in the package:")
+    confidence = torch.tensor([probability(each) for each in evidence])
     for protocol in PROTOCOLS:
         of_protocol = torch.tensor([row["protocol"] == protocol for row in rows])
         print(f"{protocol:12s} {_judgement(confidence[of_protocol], right[of_protocol])}")
@@ -95,7 +96,7 @@ def _evidence(row: dict[str, str]) -> Evidence:
     return Evidence(**values, open_directions=int(row["open_directions"]))
 
 
-def _logistic(features: Tensor, labels: Tensor, decay: float = 1e-3) -> Tensor:
+def _logistic(features: Tensor, labels: Tensor, decay: float = 1e-4) -> Tensor:
     """(F + 1,) bias and weights, by Newton's method on standardised features."""
     mean, spread = features.mean(0), features.std(0)
     rows = torch.cat([torch.ones(len(features), 1, dtype=features.dtype), (features - mean) / spread], dim=1)
