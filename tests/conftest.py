@@ -1,5 +1,12 @@
-"""One thread for all tests: the clouds are small, and threads would only wait for each other."""
+"""One thread for all tests: the clouds are small, and threads would only wait for each other.
 
-import torch
+Open3D's RANSAC, too, gives the same answer twice only on one thread.
+"""
+
+import os
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+import torch  # noqa: E402  the threads come first
 
 torch.set_num_threads(1)
