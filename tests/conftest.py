@@ -7,6 +7,6 @@ import os
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
-import torch  # noqa: E402  the threads come first
+import torch
 
 torch.set_num_threads(1)
