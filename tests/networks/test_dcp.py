@@ -89,13 +89,19 @@ def test_bad_settings_are_named():
 @pytest.mark.skipif(not WEIGHTS.is_file(), reason="P2PLANE_DATA holds no weights/dcp_v1.t7")
 @needs("modelnet40_ply_hdf5_2048")
 def test_the_published_weights_make_the_errors_of_the_published_program():
-    """On the first 120 pairs of the test; `benchmarks/published.py` has the others."""
+    """On the first 120 pairs of the test; `benchmarks/published.py` has the others.
+
+    Coordinates lie on a grid, so that distances tie and rounding decides about neighbours, and the network takes that far:
+    the order of points alone, which means nothing, moves the errors of rotations by up to 6 and 4 % (``--orders 5``).
+    The tolerances are these; that it is the same function, to 1e-9, is for the test above to say.
+    """
     pairs = PairDataset(ModelNet40("test", root=ROOT), "dcp")
     network, estimates, truths = load_published("dcp-v1", WEIGHTS), [], []
     with torch.no_grad():
-        for batch in DataLoader(Subset(pairs, range(120)), batch_size=8, collate_fn=collate):
+        for batch in DataLoader(Subset(pairs, range(120)), batch_size=10, collate_fn=collate):
             estimates.append(network(batch.source, batch.target).T_target_source)
             truths.append(batch.T_target_source)
     summary = euler_summary(torch.cat(estimates), torch.cat(truths))
-    found = [summary[key] for key in ("rotation_mse_deg2", "rotation_mae_deg", "translation_mae")]
-    assert found == pytest.approx([10.58, 1.794, 0.00061], rel=0.01)
+    assert summary["rotation_mse_deg2"] == pytest.approx(10.58, rel=0.06)
+    assert summary["rotation_mae_deg"] == pytest.approx(1.794, rel=0.04)
+    assert summary["translation_mae"] == pytest.approx(0.00061, rel=0.01)
