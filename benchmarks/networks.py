@@ -16,7 +16,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from time import perf_counter
+from time import perf_counter, process_time
 
 import torch
 from torch import Tensor
@@ -108,7 +108,7 @@ def head_step(name: str, head: str, batch: PairBatch) -> Callable[[], None]:
     return step
 
 
-def measure_times(name: str, rounds: int) -> dict[str, float]:
+def measure_times(name: str, rounds: int, clock: Callable[[], float]) -> dict[str, float]:
     """Medians of times in mm for each head, which take turns; the product is measured before each of them."""
     batch = batch_of_pairs()
     contestants: dict[str, Callable[[], None]] = {}
@@ -119,8 +119,8 @@ def measure_times(name: str, rounds: int) -> dict[str, float]:
     times: dict[str, list[float]] = {key: [] for key in contestants}
     for turn in range(1 + rounds):
         for key, step in contestants.items():
-            ratio = 1 / seconds(lambda: left @ right)
-            ratio *= seconds(step)
+            product = seconds(lambda: left @ right, clock)
+            ratio = seconds(step, clock) / product
             if turn > 0:  # the first is there to warm up
                 times[key].append(ratio)
     return {key: statistics.median(values) for key, values in times.items()}
@@ -133,10 +133,10 @@ def measure_memory(name: str, head: str) -> dict[str, float]:
     return {f"{head} {mode} GB": peak_gigabytes(each) for mode, each in step.items()}
 
 
-def seconds(action: Callable[[], object]) -> float:
-    start = perf_counter()
+def seconds(action: Callable[[], object], clock: Callable[[], float]) -> float:
+    start = clock()
     action()
-    return perf_counter() - start
+    return clock() - start
 
 
 def peak_gigabytes(step: Callable[[], None]) -> float:
@@ -160,24 +160,29 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description="Time and memory of the networks, with both heads.")
     parser.add_argument("--rounds", type=int, default=5, help="over which times are medians")
     parser.add_argument("--only", choices=tuple(GOALS), help="one network")
+    parser.add_argument("--cpu", action="store_true", help="CPU time of one thread, where others use the machine too")
     parser.add_argument("--part", choices=("times", *HEADS), help="measure here, and print numbers for a program")
     options = parser.parse_args(arguments)
+    if options.cpu:
+        torch.set_num_threads(1)
     if options.part == "times":
-        print(json.dumps(measure_times(options.only, options.rounds)))
+        print(json.dumps(measure_times(options.only, options.rounds, process_time if options.cpu else perf_counter)))
         return 0
     if options.part:
         print(json.dumps(measure_memory(options.only, options.part)))
         return 0
-    print(f"batch {BATCH} of {POINTS} points, {torch.get_num_threads()} threads, torch {torch.__version__}")
+    clock = "CPU time" if options.cpu else "wall time"
+    print(f"batch {BATCH} of {POINTS} points, {torch.get_num_threads()} threads, {clock}, torch {torch.__version__}")
     print("network  head   train mm   train GB    test mm    test GB   head alone, of a training step")
     for name in [options.only] if options.only else GOALS:
-        report(name, {key: value for part in ("times", *HEADS) for key, value in elsewhere(name, part, options.rounds)})
+        report(name, {key: value for part in ("times", *HEADS) for key, value in elsewhere(name, part, options)})
     return 0
 
 
-def elsewhere(name: str, part: str, rounds: int) -> Iterable[tuple[str, float]]:
+def elsewhere(name: str, part: str, options: argparse.Namespace) -> Iterable[tuple[str, float]]:
     """What is measured in a process of its own."""
-    command = [sys.executable, __file__, "--only", name, "--part", part, "--rounds", str(rounds)]
+    command = [sys.executable, __file__, "--only", name, "--part", part, "--rounds", str(options.rounds)]
+    command += ["--cpu"] if options.cpu else []
     answer = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
     return json.loads(answer.splitlines()[-1]).items()
 

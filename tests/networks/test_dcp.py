@@ -91,9 +91,9 @@ def test_bad_settings_are_named():
 def test_the_published_weights_make_the_errors_of_the_published_program():
     """On the first 120 pairs of the test; `benchmarks/published.py` has the others.
 
-    Coordinates lie on a grid, so that distances tie and rounding decides about neighbours, and the network takes that far:
-    the order of points alone, which means nothing, moves the errors of rotations by up to 6 and 4 % (``--orders 5``).
-    The tolerances are these; that it is the same function, to 1e-9, is for the test above to say.
+    Coordinates lie on a grid, so that distances tie and rounding decides about neighbours, and the network takes that
+    far: the order of points alone, which means nothing, moves the errors of rotations by up to 6 and 4 %
+    (``--orders 5``). These are the tolerances; that it is the same function, to 1e-9, is for the test above to say.
     """
     pairs = PairDataset(ModelNet40("test", root=ROOT), "dcp")
     network, estimates, truths = load_published("dcp-v1", WEIGHTS), [], []
