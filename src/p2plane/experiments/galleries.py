@@ -107,8 +107,6 @@ def _draw(folder: ResultsFolder, data: str, cases: list[Case], results: dict[str
     width = 1 + max(len(rows) for _, _, rows in cases)
     beside = 2 if width <= 3 else 1
     figure, panels = scene_figure(-(-len(cases) // beside), width * beside)
-    for panel in panels.flat:
-        panel.set_axis_off()
     for place, (_, index, rows) in enumerate(cases):
         line, column = divmod(place, beside)
         own = panels[line][width * column : width * (column + 1)]

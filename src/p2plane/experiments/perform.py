@@ -77,9 +77,10 @@ def _complete(run: Run, folder: ResultsFolder, options: Options) -> None:
     scale, data = folder.scale, folder.scale.data[run.data]
     method, changes = run.row.method, (*run.row.changes, *scale.row_changes.get(run.row.name, ()))
     if run.row.kind == NETWORK:
-        weights = folder.weights(run.weights_data, run.row.name)
+        trained_for = "cpu" if scale.quick else run.weights_data
+        weights = folder.weights(trained_for, run.row.name)
         if not weights.is_file():
-            _train(run, folder, options)
+            _train(run.row, trained_for, folder, options)
         method, changes = str(weights), run.changes
     found = folder.read(run.data, run.results_name)
     if found is not None:
@@ -91,11 +92,10 @@ def _complete(run: Run, folder: ResultsFolder, options: Options) -> None:
     folder.forget(run.data, run.results_name)
 
 
-def _train(run: Run, folder: ResultsFolder, options: Options) -> None:
+def _train(row: Row, data: str, folder: ResultsFolder, options: Options) -> None:
     from p2plane.training.config import settings_from
     from p2plane.training.run import train
 
-    data, row = run.weights_data, run.row
     settings = settings_from(training_values(row, data, folder.scale))
     options.say(f"training {row.name} for {folder.scale.data[data]}")
     result = train(settings, folder.run(data, row.name))
