@@ -15,7 +15,7 @@ from p2plane.data.synthetic import SyntheticShapes
 from p2plane.evaluation.metrics import rotation_error
 from p2plane.methods import METHODS, available, build_method, method, require
 from p2plane.networks.registry import CONFIGS, MODELS
-from p2plane.networks.weights import save_model
+from p2plane.networks.weights import save_model, shipped_models
 
 QUICK = {"go-icp": {"cells": 16, "max_points": 60}}
 
@@ -80,9 +80,15 @@ def test_an_unknown_name_is_refused_and_the_known_are_listed() -> None:
 
 
 def test_a_network_without_weights_is_refused() -> None:
-    for name in MODELS:
+    for name in set(MODELS) - set(shipped_models()):
         with pytest.raises(ValueError, match="needs its weights"):
             method(name)
+
+
+def test_weights_that_come_with_the_package_are_methods_by_name() -> None:
+    for name in shipped_models():
+        require(name)
+        assert not method(name).training
 
 
 def test_a_weights_file_is_a_method(tmp_path: Path) -> None:

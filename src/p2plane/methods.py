@@ -18,7 +18,8 @@ from p2plane.classical.icp import icp
 from p2plane.classical.identity import Identity
 from p2plane.classical.open3d import FGR, RANSAC, FGRConfig, RANSACConfig, import_open3d
 from p2plane.networks.registry import MODELS
-from p2plane.networks.weights import config_from, load_model, read_header
+from p2plane.networks.weights import config_from, load_model, read_header, shipped_models
+from p2plane.registration.method import Register, RegisterConfig
 from p2plane.solve.alignment import Alignment
 
 WEIGHTS = ".safetensors"
@@ -99,6 +100,11 @@ _ALL = (
         _configured(RANSAC, RANSACConfig),
         "open3d",
     ),
+    Method(
+        "register",
+        "a sweep over all rotations, robust point-to-plane refinement from both sides, and a check",
+        _configured(Register, RegisterConfig),
+    ),
 )
 
 METHODS: dict[str, Method] = {each.name: each for each in _ALL}
@@ -108,7 +114,8 @@ def method(name: str | os.PathLike, **settings: Any) -> Registrar:
     """A method that is ready to be called.
 
     Args:
-        name: a key of `METHODS`, or the path of a network's weights file (``.safetensors``).
+        name: a key of `METHODS`, the path of a network's weights file (``.safetensors``), or the name of one that comes
+            with p2plane.
         settings: that should differ from the method's own, or from those in the weights file.
     """
     return build_method(name, settings)[0]
@@ -117,7 +124,7 @@ def method(name: str | os.PathLike, **settings: Any) -> Registrar:
 def build_method(name: str | os.PathLike, settings: Mapping[str, Any]) -> tuple[Registrar, dict[str, Any]]:
     """As `method`, and all of the settings it has then."""
     path = os.fspath(name)
-    if path.endswith(WEIGHTS):
+    if _is_weights(path):
         return load_model(path, **settings), read_header(path)["config"] | dict(settings)
     require(path)
     return METHODS[path].build(settings)
@@ -125,7 +132,7 @@ def build_method(name: str | os.PathLike, settings: Mapping[str, Any]) -> tuple[
 
 def require(name: str) -> None:
     """Refuse a name that is unknown (ValueError), or a method that cannot be used here (ImportError, the remedy)."""
-    if name.endswith(WEIGHTS):
+    if _is_weights(name):
         read_header(name)
         return
     if name in MODELS:
@@ -135,6 +142,10 @@ def require(name: str) -> None:
     reason = METHODS[name].missing()
     if reason is not None:
         raise ImportError(reason)
+
+
+def _is_weights(name: str) -> bool:
+    return name.endswith(WEIGHTS) or name in shipped_models()
 
 
 def available() -> dict[str, str | None]:
