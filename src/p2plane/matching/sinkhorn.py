@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import torch
 from torch import Tensor
-from torch.nn.functional import pad
+from torch.autograd.function import once_differentiable
 
 
 def log_sinkhorn(
@@ -24,18 +27,50 @@ def log_sinkhorn(
         source_mask: (B, N) bool, true where a source point is present; absent ones match nothing.
         target_mask: (B, M) bool likewise.
 
-    Gradient: log_affinity.
+    Gradient: log_affinity; of first order only.
     """
     absent = float("-inf") if slack else -1e9  # without slack an empty row would have no finite sum
     if source_mask is not None:
         log_affinity = log_affinity.masked_fill(~source_mask[:, :, None], absent)
     if target_mask is not None:
         log_affinity = log_affinity.masked_fill(~target_mask[:, None], absent)
-    # The match is exp(A - u - v), and each half of a round finds one of u (B, N, 1) and v (B, 1, M) from the other. The
-    # slack has the affinity one, whose logarithm is zero.
-    more = int(slack)
-    u, v = log_affinity.new_zeros(()), log_affinity.new_zeros(())
-    for _ in range(iterations):
-        u = pad(log_affinity - v, (0, more)).logsumexp(2, keepdim=True)
-        v = pad(log_affinity - u, (0, 0, 0, more)).logsumexp(1, keepdim=True)
-    return log_affinity - u - v
+    log_match: Tensor = _Sinkhorn.apply(log_affinity, iterations, slack)
+    return log_match
+
+
+class _Sinkhorn(torch.autograd.Function):
+    """The match is exp(A - u - v), and each half of a round finds one of u (B, N, 1) and v (B, 1, M) from the other.
+
+    Only these are kept for backward, besides A: with ``P = exp(A - u - v)``, u or v the sum that was last taken, the
+    gradient by that sum comes to A through P, and to the other through the sums of P.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, log_affinity: Tensor, iterations: int, slack: bool) -> Tensor:  # type: ignore[override]
+        u, v = log_affinity.new_zeros(1, 1, 1), log_affinity.new_zeros(1, 1, 1)
+        sums = [v]
+        for _ in range(iterations):
+            u = _log_sum(log_affinity - v, 2, slack)
+            v = _log_sum(log_affinity - u, 1, slack)
+            sums += [u, v]
+        ctx.save_for_backward(log_affinity, *sums)
+        return (log_affinity - u).sub_(v)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None]:  # type: ignore[override]
+        log_affinity, *sums = ctx.saved_tensors
+        by_affinity = gradient.clone()
+        by_last, by_other = -gradient.sum(1, keepdim=True), -gradient.sum(2, keepdim=True)  # v was the last sum
+        for i in range(len(sums) - 1, 0, -1):
+            share = (log_affinity - sums[i]).sub_(sums[i - 1]).exp_().mul_(by_last)
+            by_affinity += share
+            by_last = by_other - share.sum(1 if i % 2 else 2, keepdim=True)
+            by_other = torch.zeros_like(by_last[:1, :1, :1])  # a sum is seen by the result only if it is the last
+        return by_affinity, None, None
+
+
+def _log_sum(values: Tensor, dim: int, slack: bool) -> Tensor:
+    """Logarithm of the sum of exponentials, and of one more, with slack, whose logarithm is zero."""
+    total = values.logsumexp(dim, keepdim=True)
+    return torch.logaddexp(total, torch.zeros_like(total)) if slack else total
