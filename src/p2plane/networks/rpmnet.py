@@ -55,7 +55,7 @@ class RPMNetConfig:
     train_rounds: int = 2
     test_rounds: int = 5
     sample_in_training: bool = True
-    """Whether the hard match of the plane head is drawn at random in training (Gumbel noise), or the likeliest taken."""
+    """Whether the hard match of the plane head is drawn at random in training (Gumbel), or the likeliest is taken."""
     sample_in_evaluation: bool = False
     """The same in evaluation."""
 
