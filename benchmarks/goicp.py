@@ -1,8 +1,10 @@
 """Go-ICP on clean objects turned by any angle: ``OMP_NUM_THREADS=1 python benchmarks/goicp.py [--points 500]``.
 
 The source has `--points` points of a built-in object; the target is the same points moved ("same"), or the rest of the
-object's 2048 points moved ("other"). The goal is the optimum, within 1 degree of the truth, in two minutes. "proven"
-tells whether the search could also show that no other pose is better by more than its threshold.
+object's 2048 points moved ("other"), where the best point-to-point pose itself is a degree or so from the truth. The
+goal is the optimum, within 1 degree of the truth, in two minutes. "proven" tells whether the search could also show
+that no other pose is better by more than its threshold. The published threshold, 1e-3, is content with a guitar on its
+face; clean clouds allow a finer one.
 """
 
 from __future__ import annotations
@@ -28,10 +30,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description="Go-ICP on clean objects turned by any angle.")
     parser.add_argument("--points", type=int, default=500)
     parser.add_argument("--shapes", nargs="+", default=SHAPES, help="categories of the built-in objects")
-    parser.add_argument("--targets", nargs="+", choices=("same", "other"), default=("same", "other"))
+    parser.add_argument("--targets", nargs="+", choices=("same", "other"), default=("same",))
+    parser.add_argument("--threshold", type=float, default=1e-4, help="mean squared distance")
     parser.add_argument("--seconds", type=float, default=GOAL_SECONDS, help="for each pair")
     options = parser.parse_args(arguments)
-    method = GoICP(GoICPConfig(max_points=options.points, time_limit=options.seconds))
+    config = GoICPConfig(options.threshold, max_points=options.points, time_limit=options.seconds)
+    method = GoICP(config)
     print(f"goal: {GOAL_DEG} degree within {GOAL_SECONDS:.0f} s")
     print("object       target  turned by   error deg   seconds  proven  goal")
     for number, name in enumerate(options.shapes):
