@@ -64,6 +64,6 @@ def test_two_processes_learn_what_one_does_from_the_same_batches(tmp_path: Path)
     before = tiny(*changes).model.build().state_dict()
     moved = max(float((one[name] - before[name]).abs().max()) for name in one)
     apart = max(float((one[name] - two[name]).abs().max()) for name in one)
-    assert moved > 1e-3
-    assert apart < 1e-5
+    assert moved > 1e-2
+    assert apart < 1e-4 * moved
     assert all(torch.isfinite(tensor).all() for tensor in two.values())
