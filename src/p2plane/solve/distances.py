@@ -233,7 +233,7 @@ def _align(
     one_of("form", form, ("full", "iterated", "fixed"))
     pairs = problem.pairs
     if initial is None:
-        T_initial = torch.eye(4, dtype=torch.float64, device=pairs.source.device)[:3].expand(len(pairs.source), 3, 4)
+        T_initial = torch.eye(3, 4, dtype=torch.float64, device=pairs.source.device).expand(len(pairs.source), 3, 4)
     else:
         T_initial = transform_from("initial", initial, pairs)
     if problem.turns and form == "fixed":
@@ -249,7 +249,7 @@ def _align(
     else:
         T, converged, iterations = optimal_pose(problem.linearized(T_initial), T_initial, settings)
     shape = pairs.batch_shape
-    T_target_source = se3.homogeneous(T).to(_result_dtype(pairs)).reshape(*shape, 4, 4)
+    T_target_source = se3.homogeneous(T).to(pairs.precision).reshape(*shape, 4, 4)
     return Alignment(T_target_source, converged.reshape(shape), iterations.reshape(shape), T, problem, settings)
 
 
@@ -278,13 +278,8 @@ def _settings(
         raise ValueError(f"max_iterations must be a positive integer, got {max_iterations!r}")
     if not 0 < undetermined_below < 1:
         raise ValueError(f"undetermined_below must be between 0 and 1, got {undetermined_below}")
-    tolerance = 1e-9 if _result_dtype(problem.pairs) == torch.float64 else 1e-5
+    tolerance = 1e-9 if problem.pairs.precision == torch.float64 else 1e-5
     return Settings(solver, gradient, Limits(max_iterations, tolerance, undetermined_below), free)
-
-
-def _result_dtype(pairs: Pairs) -> torch.dtype:
-    """That of the points, and at least float32: half the digits make no pose."""
-    return torch.promote_types(torch.promote_types(pairs.source.dtype, pairs.target.dtype), torch.float32)
 
 
 def _check_covariances(pairs: Pairs, source_covariances: Tensor, target_covariances: Tensor) -> None:

@@ -17,22 +17,23 @@ import torch
 from torch import Tensor
 
 from p2plane.solve import minimize as search
-from p2plane.solve.inputs import Pairs, holds
+from p2plane.solve.inputs import Pairs, without_autocast
 from p2plane.solve.penalty import penalty_adjoint
 from p2plane.solve.pointwise import in_the_callers_layout, pull_back, push_forward, tangent_channels
 from p2plane.solve.procrustes import closed_form
-from p2plane.solve.quadratic import Frame, Quadratic, as_channels, summarize
+from p2plane.solve.quadratic import Frame, Quadratic, as_channels, centered, summarize
 from p2plane.solve.starts import projected
 from p2plane.solve.tangent import (
     Chart,
     Derivatives,
+    all_above,
     callers_chart,
-    certainly_above,
     derivatives,
     eigenspace_above,
     restricted,
 )
 
+_POWERS = torch.tensor([-1.0, -1.0, -1.0, 0.0, 0.0, 0.0], dtype=torch.float64)[:, None]  # of the scale, in a step
 DEFAULT_LIMITS = search.Limits(max_iterations=50, tolerance=1e-9, undetermined_below=1e-6)
 
 
@@ -91,8 +92,8 @@ class CompilablePose(torch.autograd.Function):
             system = quadratic.matrix
         else:
             at_end = derivatives(quadratic, Chart(), end.T) if settings.solver == "accumulate" else end
-            system = _adjoint_matrix(at_end, end.determined, quadratic, settings)
-        return frame.to_caller(end.T), end.converged, end.iterations, end.determined, quadratic.total, *frame, system
+            system = _adjoint_matrix(at_end, quadratic, settings)
+        return frame.to_caller(end.T), end.converged, end.iterations, quadratic.total, *frame, system
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple, output: tuple) -> None:
@@ -109,7 +110,12 @@ class CompilablePose(torch.autograd.Function):
         if G is None:
             return (None,) * 7
         end = _End.saved(ctx)
-        gradients = pull_back(as_channels(end.pairs), end.T, end.adjoint(G))
+        # About the centroids, the precision of the points is enough: nothing is summed here.
+        frame, precision = end.frame, end.pairs.precision
+        channels = centered(as_channels(end.pairs, precision), frame)
+        maps = frame.centered(end.T), frame.centered_direction(end.adjoint(G))
+        with without_autocast(G.device):
+            gradients = pull_back(channels, *(each.to(precision) for each in maps))
         return *in_the_callers_layout(gradients, end.pairs), None, None, None
 
 
@@ -136,7 +142,7 @@ class OptimalPose(CompilablePose):
             raise NotImplementedError(f"forward mode must go with gradient='exact', got {ctx.settings.gradient!r}")
         end = _End.saved(ctx)
         rate = push_forward(as_channels(end.pairs), end.T, tangent_channels(tangents[:4], end.pairs))
-        return end.adjoint(rate).neg(), *(None,) * 8
+        return end.adjoint(rate).neg(), *(None,) * 7
 
 
 # torch.autograd.Function.apply asks for this at every call; finding it anew takes longer than a Newton step.
@@ -163,7 +169,7 @@ class _End:
     @staticmethod
     def saved(ctx: Any) -> _End:
         """What forward kept; its system afresh, as a function of the pairs, where second derivatives are wanted."""
-        source, target, metric, weights, mask, T, determined, total, *frame, system = ctx.saved_tensors
+        source, target, metric, weights, mask, T, total, *frame, system = ctx.saved_tensors
         pairs, frame = Pairs(source, target, metric, weights, mask, source.shape[:1]), Frame(*frame)
         if torch.is_grad_enabled():
             quadratic = summarize(pairs, frame)
@@ -171,7 +177,7 @@ class _End:
             if ctx.settings.gradient != "penalty":
                 chart = Chart() if ctx.settings.solver == "accumulate" else chart_for(ctx.settings, frame)
                 at_end = derivatives(quadratic, chart, frame.to_local(T))
-                system = _adjoint_matrix(at_end, determined, quadratic, ctx.settings)
+                system = _adjoint_matrix(at_end, quadratic, ctx.settings)
         return _End(pairs, T, frame, total, system, ctx.settings)
 
     def adjoint(self, G: Tensor) -> Tensor:
@@ -187,31 +193,24 @@ class _End:
         return torch.bmm(jacobian.mT, along).view(-1, 3, 4)
 
 
-def _adjoint_matrix(
-    at_end: Derivatives | search.Minimum, determined: Tensor, quadratic: Quadratic, settings: Settings
-) -> Tensor:
+def _adjoint_matrix(at_end: Derivatives | search.Minimum, quadratic: Quadratic, settings: Settings) -> Tensor:
     """(B, F, F) the inverse of the energy's Hessian, in the caller's units."""
-    threshold = settings.limits.undetermined_below
-    all_determined = holds((determined == len(settings.free)).all())
-    projector = None if all_determined else eigenspace_above(threshold, at_end.gauss_newton)
-    scale = quadratic.frame.scale
     # A step along t is one in units of the scale, and the energy is divided by its own unit.
-    is_translation = torch.tensor([k >= 3 for k in settings.free], dtype=torch.bool, device=scale.device)
-    units = torch.where(is_translation[:, None], scale, 1.0)  # (B, F, 1)
-    return bounded_inverse(at_end.hessian, projector, threshold) * (units * (units.mT / quadratic.unit()))
+    powers = Chart(free=settings.free).select(_POWERS.to(quadratic.matrix.device), 0)
+    units = torch.pow(quadratic.frame.scale, powers)  # (B, F, 1)
+    inverse = bounded_inverse(at_end.hessian, at_end.gauss_newton, settings.limits.undetermined_below)
+    return inverse * (units * (units.mT / quadratic.total))
 
 
-def bounded_inverse(hessian: Tensor, projector: Tensor | None, undetermined_below: float) -> Tensor:
+def bounded_inverse(hessian: Tensor, gauss_newton: Tensor, undetermined_below: float) -> Tensor:
     """(B, F, F) inverse of a symmetric Hessian where it is at least the threshold, zero along all else.
 
-    Directions are left out where the data determines nothing (the projector), and where the energy does not bend
-    upwards: no minimum is isolated there, as for the mirror image of a sphere.
+    Directions are left out where the data determines nothing (small eigenvalues of ``J H J^T``), and where the energy
+    does not bend upwards: no minimum is isolated there, as for the mirror image of a sphere.
     """
+    if all_above(undetermined_below, hessian, gauss_newton):
+        return torch.cholesky_inverse(torch.linalg.cholesky_ex(hessian).L)
+    projector = eigenspace_above(undetermined_below, gauss_newton)
     matrix = restricted(hessian, projector)
-    factor, info = torch.linalg.cholesky_ex(matrix)
-    if holds(certainly_above(undetermined_below, matrix, factor, info).all()):
-        inverse = torch.cholesky_inverse(factor)
-        return inverse if projector is None else projector @ inverse @ projector
-    bends_upwards = eigenspace_above(undetermined_below, matrix)
-    kept = bends_upwards if projector is None else bends_upwards @ projector
-    return kept.mT @ torch.linalg.solve(restricted(matrix, bends_upwards), kept)
+    kept = eigenspace_above(undetermined_below, matrix)
+    return (kept @ projector).mT @ torch.linalg.solve(restricted(matrix, kept), kept @ projector)

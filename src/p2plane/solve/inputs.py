@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 
 import numpy as np
@@ -27,6 +28,11 @@ class Pairs:
     mask: Tensor | None  # (B, N) bool, true where a pair is present, None for everywhere
     batch_shape: torch.Size  # what B stands for
 
+    @property
+    def precision(self) -> torch.dtype:
+        """That of the points, and at least float32: half the digits make no pose."""
+        return torch.promote_types(torch.promote_types(self.source.dtype, self.target.dtype), torch.float32)
+
 
 def pairs_from(
     source: Array, target: Array, weights: Array | None, mask: Array | None, **per_point: tuple[Array, int]
@@ -40,41 +46,34 @@ def pairs_from(
         mask: (..., N) bool or None.
         per_point: name -> (array, number of trailing dimensions of size 3), for instance normals (..., N, 3) with 1.
     """
-    arrays = {"source": _points("source", source, 1), "target": _points("target", target, 1)}
-    arrays |= {name: _points(name, array, trailing) for name, (array, trailing) in per_point.items()}
-    scalars: dict[str, Tensor] = {}
+    tensors = {"source": _points("source", source, 1), "target": _points("target", target, 1)}
+    own = {"source": 2, "target": 2, "weights": 1, "mask": 1}  # dimensions after the batch's
+    for name, (array, trailing) in per_point.items():
+        tensors[name], own[name] = _points(name, array, trailing), 1 + trailing
     if weights is not None:
-        scalars["weights"] = _floating("weights", weights)
+        tensors["weights"] = _floating("weights", weights)
     if mask is not None:
-        scalars["mask"] = _mask(mask)
-    leading = {
-        name: array.shape[: -2 if name in ("source", "target") else -1 - per_point[name][1]]
-        for name, array in arrays.items()
-    }
-    leading |= {name: array.shape[:-1] for name, array in scalars.items()}
-    counts = {name: array.shape[len(leading[name])] for name, array in (arrays | scalars).items()}
-    first = arrays["source"]
-    batch_shape = leading["source"]
-    for name, array in (arrays | scalars).items():
-        if counts[name] != counts["source"]:
-            raise ValueError(
-                f"{name} must have one row for each of the {counts['source']} source points, got {counts[name]}"
-            )
-        if array.device != first.device:
-            raise ValueError(f"{name} must be on the device of source, {first.device}, got {array.device}")
-        if leading[name] == batch_shape:
+        tensors["mask"] = _mask(mask)
+    first = tensors["source"]
+    count, batch_shape = first.shape[-2], first.shape[:-2]
+    for name, tensor in tensors.items():
+        if tensor.ndim < own[name]:
+            raise ValueError(f"{name} must have shape (..., N), got {tuple(tensor.shape)}")
+        leading, rows = tensor.shape[: -own[name]], tensor.shape[-own[name]]
+        if rows != count:
+            raise ValueError(f"{name} must have one row for each of the {count} source points, got {rows}")
+        if tensor.device != first.device:
+            raise ValueError(f"{name} must be on the device of source, {first.device}, got {tensor.device}")
+        if leading == batch_shape:
             continue
         try:
-            batch_shape = torch.broadcast_shapes(batch_shape, leading[name])
+            batch_shape = torch.broadcast_shapes(batch_shape, leading)
         except RuntimeError:
             raise ValueError(
-                f"{name} must have a batch shape that fits that of source, {tuple(leading['source'])}, "
-                f"got {tuple(leading[name])}"
+                f"{name} must have a batch shape that fits that of source, {tuple(first.shape[:-2])}, "
+                f"got {tuple(leading)}"
             ) from None
-    flat = {
-        name: _flatten(array, batch_shape, len(array.shape) - len(leading[name]))
-        for name, array in (arrays | scalars).items()
-    }
+    flat = {name: _flatten(tensor, batch_shape, own[name]) for name, tensor in tensors.items()}
     pairs = Pairs(
         flat.pop("source"), flat.pop("target"), None, flat.pop("weights", None), flat.pop("mask", None), batch_shape
     )
@@ -108,6 +107,8 @@ def transform_from(name: str, transform: Array, pairs: Pairs) -> Tensor:
 
 def free_directions(hold: Sequence[str]) -> tuple[int, ...]:
     """Indices of the tangent directions that may move, from the names of those that are held."""
+    if hold == ():
+        return tuple(range(6))
     if not isinstance(hold, Sequence):
         raise ValueError(f"hold must be a sequence of names out of {DIRECTIONS}, got {hold!r}")
     names = (hold,) if isinstance(hold, str) else tuple(hold)
@@ -131,14 +132,26 @@ def one_of(name: str, value: str, choices: Sequence[str]) -> str:
 
 def holds(condition: Tensor) -> bool | None:
     """Whether a condition holds; None where values cannot be read: while compiling, under vmap, on the meta device."""
-    if torch.compiler.is_compiling() or condition.is_meta:
+    value = read(condition)
+    return None if value is None else bool(value)
+
+
+def read(scalar: Tensor) -> float | None:
+    """The value of a tensor of one element; None where values cannot be read."""
+    if torch.compiler.is_compiling() or scalar.is_meta:
         return None
     try:
-        return bool(condition)
+        return scalar.item()
     except RuntimeError as error:
         if "vmap" in str(error):
             return None
         raise
+
+
+def without_autocast(device: torch.device) -> AbstractContextManager:
+    """A context in which products of float32 are not rounded to fewer digits."""
+    is_available = torch.amp.is_autocast_available(device.type)
+    return torch.autocast(device.type, enabled=False) if is_available else nullcontext()
 
 
 def explain_not_finite(pairs: Pairs) -> None:
@@ -211,7 +224,7 @@ def _mask(array: Array) -> Tensor:
 
 
 def _flatten(tensor: Tensor, batch_shape: torch.Size, own_dimensions: int) -> Tensor:
-    if tensor.ndim == own_dimensions + 1 and len(batch_shape) == 1 and len(tensor) == batch_shape[0]:
+    if tensor.shape[:-own_dimensions] == batch_shape and len(batch_shape) == 1:
         return tensor
-    own = tensor.shape[tensor.ndim - own_dimensions :]
+    own = tensor.shape[-own_dimensions:]
     return tensor.expand(*batch_shape, *own).reshape(batch_shape.numel(), *own)

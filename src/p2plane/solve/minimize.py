@@ -11,8 +11,8 @@ from torch import Tensor
 
 from p2plane.solve.inputs import holds
 from p2plane.solve.quadratic import Quadratic
-from p2plane.solve.starts import Start, best_start, rotation_starts
-from p2plane.solve.tangent import Chart, Derivatives, derivatives, determined_projector, rank, restricted
+from p2plane.solve.starts import Proposal, Start, best_start, rotation_starts
+from p2plane.solve.tangent import Chart, Derivatives, all_above, derivatives, determined_projector, rank, restricted
 
 FIRST_DAMPING = 1e-4  # of the mean, local Hessian: its eigenvalues are about one, or small where little is determined
 STANDS_STILL = 1e-15  # a step that no longer shows in float64
@@ -34,9 +34,12 @@ class Minimum(NamedTuple):
     value: Tensor  # (B,) mean energy in local units
     converged: Tensor  # (B,) bool: the next step would be short, and the energy bends upwards
     iterations: Tensor  # (B,) number of steps
-    determined: Tensor  # (B,) number of directions that the data determines, where the search was careful
     gauss_newton: Tensor  # (B, F, F) J H J^T
     hessian: Tensor  # (B, F, F) half the Hessian
+
+    def take(self, index: Tensor) -> Minimum:
+        """Some pairs of the batch."""
+        return Minimum(*(part[index] for part in self))
 
 
 def minimize(quadratic: Quadratic, T_initial: Tensor, chart: Chart, start: Start, limits: Limits) -> Minimum:
@@ -49,69 +52,92 @@ def minimize(quadratic: Quadratic, T_initial: Tensor, chart: Chart, start: Start
         start: proposes a pose for large motions: `projected`, or a closed form.
         limits: when to stop.
     """
-    start_and_sure = best_start(quadratic, T_initial, chart, start)
-    best = _search(quadratic, T_initial, start_and_sure, chart, limits, careful=False)
-    if determined_projector(best.gauss_newton, limits.undetermined_below) is None:
+    proposal = best_start(quadratic, T_initial, chart, start)
+    best = _search(quadratic, T_initial, proposal, chart, limits, careful=False)
+    if all_above(limits.undetermined_below, best.gauss_newton):
         return best
     # Where directions are undetermined, equally good poses abound: prefer the one that is reached from the initial one.
-    best = _search(quadratic, T_initial, start_and_sure, chart, limits, careful=True)
+    best = _search(quadratic, T_initial, proposal, chart, limits, careful=True)
     near = newton(quadratic, T_initial, chart, limits, careful=True)
     as_good = (near.value <= best.value + 1e-9 * (1 + best.value)) & (near.converged | ~best.converged)
-    return _choose(as_good & (best.determined < len(chart.free)), near, best)
+    leaves_open = torch.linalg.eigvalsh(best.gauss_newton)[:, 0] < limits.undetermined_below
+    return _choose(as_good & leaves_open, near, best)
 
 
 def _search(
-    quadratic: Quadratic,
-    T_initial: Tensor,
-    start_and_sure: tuple[Tensor, Tensor | None],
-    chart: Chart,
-    limits: Limits,
-    careful: bool,
+    quadratic: Quadratic, T_initial: Tensor, proposal: Proposal, chart: Chart, limits: Limits, careful: bool
 ) -> Minimum:
-    """The minimum that the start leads to; where that is not sure to be the lowest, the lowest of several."""
-    T_start, is_sure = start_and_sure
-    best = newton(quadratic, T_start, chart, limits, careful)
-    if is_sure is not None and holds(is_sure.all()) is False:
-        for T_other in rotation_starts(quadratic, T_initial, chart):
-            other = newton(quadratic, T_other, chart, limits, careful)
-            margin = 1e-12 * (1 + best.value)
-            lower = other.value < best.value - margin
-            finished = (other.value <= best.value + margin) & other.converged & ~best.converged
-            best = _choose(~is_sure & (lower | finished), other, best)
+    """The minimum that a proposal leads to; where that is not sure to be the lowest, the lowest of several."""
+    best = newton(quadratic, proposal.T, chart, limits, careful, 0 if careful else proposal.steps_away)
+    if proposal.is_sure is None or holds(proposal.is_sure.all()) is not False:
+        return best
+    unsure = (~proposal.is_sure).nonzero()[:, 0]
+    lowest = _lowest(quadratic.take(unsure), T_initial[unsure], chart.take(unsure), limits, careful, best.take(unsure))
+    return Minimum(*(whole.index_copy(0, unsure, part) for whole, part in zip(best, lowest, strict=True)))
+
+
+def _lowest(
+    quadratic: Quadratic, T_initial: Tensor, chart: Chart, limits: Limits, careful: bool, best: Minimum
+) -> Minimum:
+    """The lowest minimum that is reached from rotations all around, if it is lower than the best one so far."""
+    starts = rotation_starts(quadratic, T_initial, chart)
+    again = torch.arange(len(T_initial), device=T_initial.device).repeat(len(starts))
+    found = newton(quadratic.take(again), torch.cat(starts), chart.take(again), limits, careful)
+    for other in map(Minimum._make, zip(*(part.chunk(len(starts)) for part in found), strict=True)):
+        margin = 1e-12 * (1 + best.value)
+        lower = other.value < best.value - margin
+        finished = (other.value <= best.value + margin) & other.converged & ~best.converged
+        best = _choose(lower | finished, other, best)
     return best
 
 
-def newton(quadratic: Quadratic, T: Tensor, chart: Chart, limits: Limits, careful: bool = False) -> Minimum:
+def newton(
+    quadratic: Quadratic, T: Tensor, chart: Chart, limits: Limits, careful: bool = False, steps_away: int = 0
+) -> Minimum:
     """Newton's method from T: damped where the energy bends downwards or a step would raise it.
 
-    With `careful`, every step stays in the directions that the data determines where it starts.
+    With `careful`, every step stays in the directions that the data determines where it starts. If the minimum is some
+    steps away, as far as one knows, the first look at the energy is after these.
     """
-    slack = 1e-14 * (1 + quadratic.matrix[:, 12, 12])  # rounding of the energy's terms
-    damping, history = None, []
-    here = derivatives(quadratic, chart, T)
-    for _ in range(limits.max_iterations):
-        projector = determined_projector(here.gauss_newton, limits.undetermined_below) if careful else None
-        factor = _factor(here, projector, damping)
-        T_trial = chart.retract(T, -_solve(factor, here.slope, projector).squeeze(-1))
-        there = derivatives(quadratic, chart, T_trial)
-        gain = torch.linalg.vecdot(there.slope, _solve(factor, there.slope, projector), dim=1)[:, 0]  # of a next step
-        accepted = there.value <= here.value + slack
-        # The gain is the next step's squared length in the metric of the energy, where rounding is alike all around.
-        short = accepted & (gain <= (limits.tolerance / 1000) ** 2)
+    slack = 1e-14 * (1 + quadratic.matrix[:, 12:, 12:])  # rounding of the energy's terms
+    damping, steps = None, min(steps_away, limits.max_iterations)
+    T, here, iterations = _sprint(quadratic, T, chart, slack, steps)
+    while True:
+        ahead = _look_ahead(here, limits, careful, damping)
+        short = ahead.gain <= (limits.tolerance / 1000) ** 2
         if damping is not None:
             short = short & (damping == 0)  # a damped step is short anywhere
-        history.append(short)
+        if steps == limits.max_iterations or holds(short.all()):
+            break
+        T_trial = chart.retract(T, ahead.step)
+        there = derivatives(quadratic, chart, T_trial)
+        accepted = there.value <= here.value + slack
+        steps, iterations = steps + 1, iterations + ~short.view(-1)
         if holds(accepted.all()):
             T, here = T_trial, there
         else:
-            T = torch.where(accepted[:, None, None], T_trial, T)
-            here = Derivatives(*_pick(accepted, there, here))
+            T, *parts = _pick(accepted, (T_trial, *there), (T, *here))
+            here = Derivatives(*parts)
             damping = torch.zeros_like(slack) if damping is None else damping
         damping = None if damping is None else next_damping(damping, accepted)
-        if holds(short.all()):
-            break
-    iterations = (1 + (~torch.stack(history)).sum(0)).clamp_max(len(history))
-    return _end(T, here, chart, short, iterations, projector)
+    return _end(T, here, short.view(-1) & (ahead.info == 0), iterations, ahead.projector)
+
+
+def _sprint(
+    quadratic: Quadratic, T_start: Tensor, chart: Chart, slack: Tensor, steps: int
+) -> tuple[Tensor, Derivatives, Tensor]:
+    """Where so many of Newton's steps lead, and their number (B,); the start, and none, where the energy rose."""
+    T, here = T_start, derivatives(quadratic, chart, T_start)
+    start, iterations = here, torch.full((len(T),), steps, device=T.device)
+    for _ in range(steps):
+        step = torch.cholesky_solve(here.descent, torch.linalg.cholesky_ex(here.hessian).L)
+        T = chart.retract(T, step.squeeze(-1))
+        here = derivatives(quadratic, chart, T)
+    fell = here.value <= start.value + slack
+    if steps == 0 or holds(fell.all()):
+        return T, here, iterations
+    T, iterations, *parts = _pick(fell, (T, iterations, *here), (T_start, torch.zeros_like(iterations), *start))
+    return T, Derivatives(*parts), iterations
 
 
 def accumulate(quadratic: Quadratic, T_initial: Tensor, chart: Chart, limits: Limits, careful: bool = False) -> Minimum:
@@ -124,54 +150,66 @@ def accumulate(quadratic: Quadratic, T_initial: Tensor, chart: Chart, limits: Li
     for _ in range(limits.max_iterations):
         here = derivatives(quadratic, chart, T)
         projector = determined_projector(here.gauss_newton, limits.undetermined_below) if careful else None
-        factor = _factor(here._replace(hessian=here.gauss_newton), projector, None)
-        step = -_solve(factor, here.slope, projector).squeeze(-1)
+        factor, _ = _factor(here._replace(hessian=here.gauss_newton), projector, None)
+        step = _solve(factor, here.descent, projector).squeeze(-1)
         T, steps = chart.retract(T, step), steps + 1
         length = torch.linalg.vector_norm(step, dim=-1)
         if holds((length < STANDS_STILL).all()):
             break
-    if not careful and determined_projector(here.gauss_newton, limits.undetermined_below) is not None:
+    if not careful and not all_above(limits.undetermined_below, here.gauss_newton):
         return accumulate(quadratic, T_initial, chart, limits, careful=True)
     iterations = torch.full_like(length, steps, dtype=torch.int64)
-    return _end(T, derivatives(quadratic, chart, T), chart, length <= limits.tolerance, iterations, projector)
-
-
-def _end(
-    T: Tensor, end: Derivatives, chart: Chart, finished: Tensor, iterations: Tensor, projector: Tensor | None
-) -> Minimum:
-    """The minimum at T, if it is one."""
+    end = derivatives(quadratic, chart, T)
     convex = torch.linalg.cholesky_ex(restricted(end.hessian, projector)).info == 0
-    converged = finished & convex
-    if projector is None:
-        determined = torch.full_like(iterations, len(chart.free))
-    else:
-        determined = rank(projector)
-        converged = converged & (determined > 0)
-    return Minimum(T, end.value, converged, iterations, determined, end.gauss_newton, end.hessian)
+    return _end(T, end, convex & (length <= limits.tolerance), iterations, projector)
 
 
-def _factor(here: Derivatives, projector: Tensor | None, damping: Tensor | None) -> Tensor:
-    """(B, F, F) Cholesky factors of the Hessian; of the Gauss-Newton matrix where that is not positive definite."""
+def _end(T: Tensor, end: Derivatives, converged: Tensor, iterations: Tensor, projector: Tensor | None) -> Minimum:
+    """The minimum at T, if it is one: not where nothing is determined."""
+    if projector is not None:
+        converged = converged & (rank(projector) > 0)
+    return Minimum(T, end.value.view(-1), converged, iterations, end.gauss_newton, end.hessian)
+
+
+class _Ahead(NamedTuple):
+    """The next step, seen from a pose."""
+
+    step: Tensor  # (B, F)
+    gain: Tensor  # (B, 1, 1) its squared length in the metric of the energy, where rounding is alike all around
+    info: Tensor  # (B,) zero where the energy bends upwards
+    projector: Tensor | None  # (B, F, F) onto the directions that it may take
+
+
+def _look_ahead(here: Derivatives, limits: Limits, careful: bool, damping: Tensor | None) -> _Ahead:
+    projector = determined_projector(here.gauss_newton, limits.undetermined_below) if careful else None
+    factor, info = _factor(here, projector, damping)
+    step = _solve(factor, here.descent, projector)
+    return _Ahead(step.squeeze(-1), torch.bmm(here.descent.mT, step), info, projector)
+
+
+def _factor(here: Derivatives, projector: Tensor | None, damping: Tensor | None) -> tuple[Tensor, Tensor]:
+    """(B, F, F) Cholesky factors of the Hessian; of the Gauss-Newton matrix where that is not positive definite.
+
+    And (B,) zero where it is.
+    """
     factor, info = torch.linalg.cholesky_ex(damped(restricted(here.hessian, projector), damping))
-    convex = info == 0
-    if holds(convex.all()) is not True:
+    if holds(info.any()) is not False:
         # The 1e-12, far below anything that counts, is for a form that bends nowhere.
         fallback = damped(restricted(here.gauss_newton, projector), 1e-12 if damping is None else damping + 1e-12)
-        factor = torch.where(convex[:, None, None], factor, torch.linalg.cholesky_ex(fallback)[0])
-    return factor
+        factor = torch.where((info == 0)[:, None, None], factor, torch.linalg.cholesky_ex(fallback)[0])
+    return factor, info
 
 
-def _solve(factor: Tensor, slope: Tensor, projector: Tensor | None) -> Tensor:
-    """(B, F, 1) the step back that a factor makes of a slope (B, F, 1)."""
-    return torch.cholesky_solve(slope if projector is None else projector @ slope, factor)
+def _solve(factor: Tensor, descent: Tensor, projector: Tensor | None) -> Tensor:
+    """(B, F, 1) the step that a factor makes of a descent (B, F, 1)."""
+    return torch.cholesky_solve(descent if projector is None else projector @ descent, factor)
 
 
 def damped(matrix: Tensor, damping: Tensor | float | None) -> Tensor:
-    """The matrix (B, F, F) with the damping (B,) added to its diagonal."""
+    """The matrix (B, F, F) with the damping (B, 1, 1) added to its diagonal."""
     if damping is None:
         return matrix
-    lift = damping[:, None, None] if isinstance(damping, Tensor) else damping
-    return matrix + lift * torch.eye(matrix.shape[-1], dtype=matrix.dtype, device=matrix.device)
+    return matrix + damping * torch.eye(matrix.shape[-1], dtype=matrix.dtype, device=matrix.device)
 
 
 def _choose(condition: Tensor, one: Minimum, other: Minimum) -> Minimum:
@@ -185,6 +223,6 @@ def _pick(condition: Tensor, one: Iterable[Tensor], other: Iterable[Tensor]) -> 
 
 
 def next_damping(damping: Tensor, accepted: Tensor) -> Tensor:
-    """(B,) ten times less after a good step, down to none; four times more after a bad one."""
+    """(B, 1, 1) ten times less after a good step, down to none; four times more after a bad one."""
     damping = torch.where(accepted, damping / 10, (4 * damping).clamp_min(FIRST_DAMPING))
     return torch.where(damping < FIRST_DAMPING / 10, 0.0, damping)

@@ -19,25 +19,26 @@ from p2plane.solve.quadratic import Channels, apply_metric, as_channels
 def pull_back(channels: Channels, T: Tensor, V: Tensor) -> Channels:
     """The gradients by all four inputs: the formulas at the head of this file."""
     source, target, metric, weights = channels
-    residual = torch.baddbmm(T[:, :, 3:] - target, T[:, :, :3], source)  # r_i
-    adjoint = torch.baddbmm(V[:, :, 3:], V[:, :, :3], source)  # u_i
+    maps = torch.cat([T, V], dim=1)  # (B, 6, 4)
+    moved = torch.baddbmm(maps[:, :, 3:], maps[:, :, :3], source)
+    residual, adjoint = moved[:, :3] - target, moved[:, 3:]  # r_i and u_i
     to_metric = None
     if metric is not None and metric.ndim == 3:
         height = torch.linalg.vecdot(metric, residual, dim=1)[:, None]  # n.r
         lift = torch.linalg.vecdot(metric, adjoint, dim=1)[:, None]  # n.u
         to_weights = (height * lift).neg()
         height, lift = weights * height, weights * lift
-        to_target, force = lift * metric, height * metric
+        forces = torch.cat([lift, height], dim=1)[:, :, None] * metric[:, None]  # (B, 2, 3, N)
         to_metric = torch.addcmul(height * adjoint, lift, residual).neg()
     else:
         pulled = apply_metric(metric, residual)
         to_weights = -(adjoint * pulled).sum(1, keepdim=True)
-        to_target, force = weights * apply_metric(metric, adjoint), weights * pulled
+        forces = torch.stack([weights * apply_metric(metric, adjoint), weights * pulled], dim=1)
         if metric is not None:
             outer = adjoint[:, :, None] * residual[:, None]
             to_metric = -weights[:, None] * (outer + outer.transpose(1, 2)) / 2
-    to_source = torch.baddbmm(torch.bmm(V[:, :, :3].mT, force), T[:, :, :3].mT, to_target, beta=-1, alpha=-1)
-    return Channels(to_source, to_target, to_metric, to_weights)
+    to_source = torch.bmm(maps[:, :, :3].mT.neg(), forces.flatten(1, 2))
+    return Channels(to_source, forces[:, 0], to_metric, to_weights)
 
 
 def push_forward(channels: Channels, T: Tensor, tangents: Channels) -> Tensor:

@@ -14,6 +14,7 @@ so that a cloud in map coordinates keeps its digits and rotations compare with t
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -22,10 +23,14 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from p2plane.solve.inputs import Pairs, explain_not_finite, holds
+from p2plane.solve.inputs import Pairs, explain_not_finite, read
 
 POINTS_AT_ONCE = 1 << 14  # what the pass allocates stays near the cache, however many points there are
-_IS_TRANSLATION = torch.tensor([k % 4 == 3 for k in range(13)])  # among the entries of T, row by row, and the one
+# Powers of the scale in the units of what the form is a form in: the entries of T, row by row, and the one.
+_POWERS = torch.tensor([0.0 if k % 4 == 3 else -1.0 for k in range(13)], dtype=torch.float64)
+# (169, 2) from the form's entries to the traces of what belongs to R, and to t.
+_TRACES = torch.stack([torch.diag(torch.eq(_POWERS, power)).double().flatten() for power in (-1.0, 0.0)], dim=1)
+_TRACES[-1] = 0  # the one belongs to neither
 
 
 class Frame(NamedTuple):
@@ -39,11 +44,20 @@ class Frame(NamedTuple):
         """(B, 3, 4) a local pose, or a direction of one, between the centred clouds before they are scaled."""
         return torch.cat([T[:, :, :3], self.scale * T[:, :, 3:]], dim=-1)
 
+    def centered(self, T: Tensor) -> Tensor:
+        """(B, 3, 4) pose between the centred clouds before they are scaled, of a pose between the caller's."""
+        R, t = T.split_with_sizes((3, 1), dim=-1)
+        return torch.cat([R, torch.baddbmm(t - self.target_center, R, self.source_center)], dim=-1)
+
+    def centered_direction(self, V: Tensor) -> Tensor:
+        """(B, 3, 4) the same for a direction in which the pose moves."""
+        by_R, by_t = V.split_with_sizes((3, 1), dim=-1)
+        return torch.cat([by_R, torch.baddbmm(by_t, by_R, self.source_center)], dim=-1)
+
     def to_local(self, T: Tensor) -> Tensor:
         """(B, 3, 4) pose between the local frames, of a pose between the caller's."""
-        R = T[:, :, :3]
-        moved = torch.baddbmm(T[:, :, 3:] - self.target_center, R, self.source_center)
-        return torch.cat([R, moved / self.scale], dim=-1)
+        R, t = self.centered(T).split_with_sizes((3, 1), dim=-1)
+        return torch.cat([R, t / self.scale], dim=-1)
 
     def to_caller(self, T: Tensor) -> Tensor:
         """(B, 3, 4) pose between the caller's frames, of a pose between the local ones."""
@@ -53,7 +67,7 @@ class Frame(NamedTuple):
 
 
 class Channels(NamedTuple):
-    """The pairs as the pass reads them: float64, channel first, absent points zero."""
+    """The pairs as a pass reads them: channel first, absent points zero."""
 
     source: Tensor  # (B, 3, N)
     target: Tensor  # (B, 3, N)
@@ -79,6 +93,10 @@ class Quadratic:
         """(B,) energies, in the caller's units, of local poses."""
         return self.value_and_gradient(T)[0].clamp_min(0) * self.unit().flatten()
 
+    def take(self, index: Tensor) -> Quadratic:
+        """Some pairs of the batch."""
+        return Quadratic(self.matrix[index], self.total[index], Frame(*(part[index] for part in self.frame)))
+
     def unit(self) -> Tensor:
         """(B, 1, 1) what one unit of the mean, local energy is in the caller's units."""
         return self.total * self.frame.scale.square()
@@ -95,64 +113,64 @@ def summarize(pairs: Pairs, frame: Frame | None = None) -> Quadratic:
     Gradient: source, target, metric, weights, at a fixed frame.
     """
     channels = as_channels(pairs)
-    centers = _centers(channels) if frame is None else frame
-    form = _quadratic_form(centered(channels, centers))
+    centers = _centers(channels, pairs.precision) if frame is None else frame
+    form = _quadratic_form(channels, centers)
     # gradient stops here: the optimal pose does not depend on the units it is computed in
-    diagonal = form.detach().diagonal(dim1=1, dim2=2)[:, :12].view(-1, 3, 4).sum(1)  # sum w tr(W) (x^2, y^2, z^2, 1)
-    total = diagonal[:, 3:, None]
-    total = torch.where(total > 0, total, 1.0)
+    traces = (form.detach().flatten(1) @ _TRACES.to(form.device)).view(-1, 2, 1, 1)
+    squares, total = traces.unbind(1)  # (B, 1, 1) each, sum of w tr(W) |x|^2 and of w tr(W)
+    total = total + (total == 0)
     if frame is None:
-        frame = centers._replace(scale=_scale(diagonal[:, :3], total, centers, pairs.source.dtype))
+        frame = centers._replace(scale=_scale(squares / total, centers, pairs.source.dtype))
     # The form of E / scale^2 in (R, t / scale, 1): only what belongs to t keeps its size.
-    units = torch.where(_IS_TRANSLATION.to(total.device), 1.0, 1 / frame.scale)  # (B, 1, 13)
+    units = torch.pow(frame.scale, _POWERS.to(total.device))  # (B, 1, 13)
     matrix = form * (units.mT * (units / total))
-    if holds(matrix.isfinite().all()) is False:
+    if not math.isfinite(read(matrix.sum()) or 0):
         explain_not_finite(pairs)
     return Quadratic(matrix, total, frame)
 
 
-def as_channels(pairs: Pairs) -> Channels:
-    """The pairs channel first and in float64, in the caller's coordinates."""
+def as_channels(pairs: Pairs, dtype: torch.dtype = torch.float64) -> Channels:
+    """The pairs channel first, in the caller's coordinates."""
     metric = pairs.metric
     if metric is not None and metric.ndim == 3:
-        metric = _channel_first(metric, pairs.mask)
+        metric = _channel_first(metric, pairs.mask, dtype)
     elif metric is not None:
-        metric = _channel_first(metric.flatten(2), pairs.mask).unflatten(1, (3, 3))
+        metric = _channel_first(metric.flatten(2), pairs.mask, dtype).unflatten(1, (3, 3))
         metric = (metric + metric.transpose(1, 2)) / 2  # the energy sees no more of W_i than this
-    return Channels(
-        _channel_first(pairs.source, pairs.mask), _channel_first(pairs.target, pairs.mask), metric, weights_of(pairs)
-    )
+    source, target = _channel_first(pairs.source, pairs.mask, dtype), _channel_first(pairs.target, pairs.mask, dtype)
+    return Channels(source, target, metric, _weights(pairs, dtype))
 
 
 def centered(channels: Channels, frame: Frame) -> Channels:
     """The same pairs with both clouds moved to the centres of the frame, not yet divided by its scale."""
-    source, target = channels.source - frame.source_center, channels.target - frame.target_center
+    dtype = channels.source.dtype
+    source, target = channels.source - frame.source_center.to(dtype), channels.target - frame.target_center.to(dtype)
     return Channels(source, target, channels.metric, channels.weights)
 
 
-def _centers(channels: Channels) -> Frame:
-    """The weighted centroids, with the scale one."""
+def _centers(channels: Channels, precision: torch.dtype) -> Frame:
+    """The weighted centroids, with the scale one; as precise as the points, so that they can be subtracted in that."""
     # gradient stops here: the optimal pose does not depend on the coordinates it is computed in
-    weights = channels.weights.detach()
-    total = weights.sum(-1, keepdim=True)  # (B, 1, 1)
-    one = torch.ones_like(total)
-    share = (weights / total.clamp_min(torch.finfo(total.dtype).tiny)).mT  # (B, N, 1)
-    return Frame(torch.bmm(channels.source.detach(), share), torch.bmm(channels.target.detach(), share), one)
+    source, target, weights = (part.detach() for part in (channels.source, channels.target, channels.weights))
+    total = weights.sum(-1, keepdim=True).clamp_min(torch.finfo(weights.dtype).tiny)  # (B, 1, 1)
+    centers = (torch.bmm(points, weights.mT) / total for points in (source, target))
+    source_center, target_center = (center.to(precision).double() for center in centers)
+    return Frame(source_center, target_center, torch.ones_like(total))
 
 
-def _scale(squares: Tensor, total: Tensor, centers: Frame, dtype: torch.dtype) -> Tensor:
+def _scale(mean_square: Tensor, centers: Frame, dtype: torch.dtype) -> Tensor:
     """(B, 1, 1) root mean square radius of the source; one where all points coincide, up to rounding."""
-    radius = (squares.sum(1)[:, None, None] / total).sqrt()
-    rounding = 8 * torch.finfo(dtype).eps * centers.source_center.norm(dim=1, keepdim=True)
+    radius = mean_square.sqrt()
+    rounding = 8 * torch.finfo(dtype).eps * torch.linalg.vector_norm(centers.source_center, dim=1, keepdim=True)
     return torch.where(radius > rounding, radius, 1.0)
 
 
-def weights_of(pairs: Pairs) -> Tensor:
-    """(B, 1, N) float64 weights; zero where the mask says absent."""
+def _weights(pairs: Pairs, dtype: torch.dtype) -> Tensor:
+    """(B, 1, N) weights; zero where the mask says absent."""
     weights = pairs.weights
     if weights is None:
-        weights = torch.ones(pairs.source.shape[:2], dtype=torch.float64, device=pairs.source.device)
-    return _channel_first(weights[:, :, None], pairs.mask)
+        weights = torch.ones(pairs.source.shape[:2], dtype=dtype, device=pairs.source.device)
+    return _channel_first(weights[:, :, None], pairs.mask, dtype)
 
 
 def apply_metric(metric: Tensor | None, vectors: Tensor) -> Tensor:
@@ -164,28 +182,27 @@ def apply_metric(metric: Tensor | None, vectors: Tensor) -> Tensor:
     return (metric * vectors[:, None]).sum(2)
 
 
-def _channel_first(rows: Tensor, mask: Tensor | None) -> Tensor:
-    """(B, C, N) float64 from rows (B, N, C); zero where the mask says absent, whatever stood there."""
-    channels = rows.mT.to(torch.float64, memory_format=torch.contiguous_format)
+def _channel_first(rows: Tensor, mask: Tensor | None, dtype: torch.dtype) -> Tensor:
+    """(B, C, N) from rows (B, N, C); zero where the mask says absent, whatever stood there."""
+    channels = rows.mT.to(dtype, memory_format=torch.contiguous_format).contiguous()
     return channels if mask is None else channels.masked_fill(~mask[:, None], 0.0)
 
 
-def _quadratic_form(channels: Channels) -> Tensor:
-    """(B, 13, 13) sum over the pairs, a block of points at a time."""
+def _quadratic_form(channels: Channels, frame: Frame) -> Tensor:
+    """(B, 13, 13) sum over the pairs about the centres of the frame, a block of points at a time."""
     batch, _, count = channels.source.shape
     is_planes = channels.metric is not None and channels.metric.ndim == 3
     form = _form_of_planes if is_planes and not torch.is_grad_enabled() else _form_of_quadrics
     if batch * count <= POINTS_AT_ONCE:
-        return form(channels)
-    if count <= POINTS_AT_ONCE:
-        size = POINTS_AT_ONCE // count
-        return torch.cat([form(_part(channels, slice(i, i + size))) for i in range(0, batch, size)])
-    return torch.cat([_sum_over_blocks(form, _part(channels, slice(i, i + 1))) for i in range(batch)])
+        return form(channels, frame)
+    size = max(1, POINTS_AT_ONCE // count)
+    some = [slice(i, i + size) for i in range(0, batch, size)]
+    return torch.cat([_sum_over_blocks(form, _part(channels, i), Frame(*(part[i] for part in frame))) for i in some])
 
 
-def _sum_over_blocks(form: Callable[[Channels], Tensor], channels: Channels) -> Tensor:
+def _sum_over_blocks(form: Callable[[Channels, Frame], Tensor], channels: Channels, frame: Frame) -> Tensor:
     starts = range(0, channels.source.shape[-1], POINTS_AT_ONCE)
-    return sum(form(_part(channels, (..., slice(i, i + POINTS_AT_ONCE)))) for i in starts)  # type: ignore[return-value]
+    return sum(form(_part(channels, (..., slice(i, i + POINTS_AT_ONCE))), frame) for i in starts)  # type: ignore[return-value]
 
 
 def _part(channels: Channels, where: Any) -> Channels:
@@ -193,7 +210,7 @@ def _part(channels: Channels, where: Any) -> Channels:
     return Channels(source[where], target[where], None if metric is None else metric[where], weights[where])
 
 
-def _form_of_planes(channels: Channels) -> Tensor:
+def _form_of_planes(channels: Channels, frame: Frame) -> Tensor:
     """A plane's distance is linear in the pose, ``n.(T x~ - y) = (n (x) x~, -n.y) . g~``: a sum of squared rows.
 
     Without a gradient, as the root of a weight has none at zero.
@@ -201,16 +218,16 @@ def _form_of_planes(channels: Channels) -> Tensor:
     source, target, normals, weights = channels
     assert normals is not None
     normals = weights.sqrt() * normals
-    points = pad(source, (0, 0, 0, 1), value=1.0)[:, None]  # (B, 1, 4, N)
-    rows = (normals[:, :, None] * points).flatten(1, 2)  # (B, 12, N)
-    offset = (normals * target).sum(1, keepdim=True)  # (B, 1, N)
-    H, c, d = torch.bmm(rows, rows.mT), torch.bmm(rows, offset.mT).neg(), torch.bmm(offset, offset.mT)
+    points = pad(source - frame.source_center, (0, 0, 0, 1), value=1.0)
+    rows = (normals[:, :, None] * points[:, None]).flatten(1, 2)  # (B, 12, N)
+    offset = torch.linalg.vecdot(normals, frame.target_center - target, dim=1)[:, None]  # (B, 1, N)
+    H, c, d = torch.bmm(rows, rows.mT), torch.bmm(rows, offset.mT), torch.bmm(offset, offset.mT)
     return torch.cat([torch.cat([H, c], dim=2), torch.cat([c.mT, d], dim=2)], dim=1)
 
 
-def _form_of_quadrics(channels: Channels) -> Tensor:
+def _form_of_quadrics(channels: Channels, frame: Frame) -> Tensor:
     """``sum_i Q_i (x) x~_i x~_i^T`` as one product, (16 x N) by (N x 16); T~'s last row is (0, 0, 0, 1)."""
-    source, target, metric, weights = channels
+    source, target, metric, weights = centered(channels, frame)
     if metric is None:
         metric = torch.eye(3, dtype=target.dtype, device=target.device)[..., None].expand(
             len(target), 3, 3, target.shape[-1]

@@ -159,7 +159,7 @@ def _polish(local: _Local, T: Tensor, settings: Settings) -> tuple[Tensor, Tenso
         projector = eigenspace_above(limits.undetermined_below, gauss_newton)
         slope, jacobian = field(T, *theta), tangent_jacobian(field, local.chart.retract, T, theta, size)
         convex = torch.linalg.cholesky_ex(restricted((jacobian + jacobian.mT) / 2, projector)).info == 0
-        matrix = search.damped(torch.where(convex[:, None, None], jacobian, gauss_newton), damping)
+        matrix = search.damped(torch.where(convex[:, None, None], jacobian, gauss_newton), damping[:, None, None])
         step = -torch.linalg.solve_ex(restricted(matrix, projector), projector @ slope[:, :, None]).result.squeeze(-1)
         T_trial = local.chart.retract(T, step)
         short = torch.linalg.vector_norm(step, dim=-1) <= limits.tolerance

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -13,50 +14,63 @@ from p2plane.solve.inputs import holds
 from p2plane.solve.quadratic import Quadratic
 from p2plane.solve.tangent import Chart
 
-Start = Callable[[Quadratic, Tensor], tuple[Tensor, Tensor | None]]  # proposes poses; are they sure? None: all are
+
+class Proposal(NamedTuple):
+    """Where to begin."""
+
+    T: Tensor  # (B, 3, 4)
+    is_sure: Tensor | None = None  # (B,) whether it is known to lead to the lowest minimum; None: everywhere
+    steps_away: int = 0  # how many of Newton's steps it takes at least to get there
+
+
+Start = Callable[[Quadratic, Tensor], Proposal]
 
 NEARLY_A_ROTATION = 0.05  # largest distance of an affine map from its nearest rotation at which that one is trusted
 EPS = 2e-6  # of the form, whose trace is two
 ROTATIONS_TRIED = 6  # of the sixty; four or five have sufficed for every ellipsoid, box and corner tried
 _ROTATIONS = so3.icosahedral()
+_IDENTITY = torch.eye(3, dtype=torch.float64)
+_REGULARIZER = EPS * torch.eye(12, dtype=torch.float64)
 
 
-def best_start(quadratic: Quadratic, T_initial: Tensor, chart: Chart, start: Start) -> tuple[Tensor, Tensor | None]:
-    """(B, 3, 4) the start proposed for large motions, or the caller's pose where that has the lower energy.
-
-    And (B,) whether the proposal is known to lead to the lowest minimum; None where all are.
-    """
-    T_start, is_sure = start(quadratic, T_initial)
-    T_start = bring_back_held(T_start, T_initial, chart)
-    if is_sure is None:
-        return T_start, None
-    candidates = [T_initial, T_start]
-    if holds(is_sure.all()) is None:  # nobody will see that it is not sure, and search from the rotations too
+def best_start(quadratic: Quadratic, T_initial: Tensor, chart: Chart, start: Start) -> Proposal:
+    """The start proposed for large motions, or the caller's pose where that has the lower energy."""
+    proposal = start(quadratic, T_initial)
+    proposal = proposal._replace(T=bring_back_held(proposal.T, T_initial, chart))
+    if proposal.is_sure is None:
+        return proposal
+    candidates = [T_initial, proposal.T]
+    if holds(proposal.is_sure.all()) is None:  # nobody will see that it is not sure, and search from the rotations too
         candidates += rotation_starts(quadratic, T_initial, chart)
     best, value = candidates[0], quadratic.value_and_gradient(candidates[0])[0]
     for T in candidates[1:]:
         other = quadratic.value_and_gradient(T)[0]
         best, value = torch.where((other < value)[:, None, None], T, best), torch.minimum(other, value)
-    return best, is_sure
+    return proposal._replace(T=best)
 
 
-def projected(quadratic: Quadratic, T_initial: Tensor) -> tuple[Tensor, Tensor | None]:
-    """(B, 3, 4) the minimiser over all affine maps, with the nearest rotation: near the answer whatever the angle.
+def projected(quadratic: Quadratic, T_initial: Tensor) -> Proposal:
+    """The minimiser over all affine maps, with the nearest rotation: near the answer whatever the angle.
 
     ``(H + eps I) g = c + eps g_initial``: eps keeps it defined where H has no full rank, as for a plane, a corner or
-    any ellipsoid. There the affine map is far from a rotation, and the answer not sure. And (B,) where it is sure, None
-    for everywhere.
+    any ellipsoid. There the affine map is far from a rotation, and the answer not sure.
     """
     hessian, constant = quadratic.matrix[:, :12, :12], quadratic.matrix[:, :12, 12:]
-    factor, _ = torch.linalg.cholesky_ex(hessian + (EPS * torch.eye(12, dtype=torch.float64)).to(hessian.device))
+    factor, _ = torch.linalg.cholesky_ex(hessian + _REGULARIZER.to(hessian.device))
     pulled = torch.sub(EPS * T_initial.reshape(-1, 12, 1), constant)
     affine = torch.cholesky_solve(pulled, factor).view(-1, 3, 4)
-    A = affine[:, :, :3]
-    defect = torch.baddbmm(torch.eye(3, dtype=A.dtype, device=A.device), A.mT, A, beta=-1)  # A^T A - I
-    is_sure = (torch.linalg.det(A) > 0) & (defect.flatten(1).norm(dim=1) < 2 * NEARLY_A_ROTATION)
+    A, t = affine.split_with_sizes((3, 1), dim=-1)
+    defect = _defect(A)
+    det = torch.linalg.vecdot(torch.linalg.cross(A[:, 0], A[:, 1]), A[:, 2])
+    is_sure = (det > 0) & (torch.linalg.vector_norm(defect, dim=(1, 2)) < 2 * NEARLY_A_ROTATION)
     all_sure = holds(is_sure.all())
     R = _orthonormalized(A, defect) if all_sure else so3.project(A)
-    return torch.cat([R, affine[:, :, 3:]], dim=-1), None if all_sure else is_sure
+    return Proposal(torch.cat([R, t], dim=-1), None if all_sure else is_sure, steps_away=2)
+
+
+def _defect(A: Tensor) -> Tensor:
+    """(B, 3, 3) ``A^T A - I``."""
+    return torch.baddbmm(_IDENTITY.to(A.device), A.mT, A, beta=-1)
 
 
 def _orthonormalized(A: Tensor, defect: Tensor) -> Tensor:
@@ -66,8 +80,7 @@ def _orthonormalized(A: Tensor, defect: Tensor) -> Tensor:
     """
     for _ in range(3):
         A = torch.baddbmm(A, A, defect, alpha=-0.5)
-        square = torch.bmm(defect, defect)
-        defect = torch.baddbmm(square, square, defect, beta=-0.75, alpha=0.25)
+        defect = _defect(A)
     return torch.baddbmm(A, A, defect, alpha=-0.5)
 
 

@@ -11,7 +11,7 @@ tangent space, and any turn(a) that agrees with exp(a) to the second order has t
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import torch
@@ -51,7 +51,7 @@ def _row_map(with_arm: bool) -> tuple[Tensor, Tensor]:
 
 
 def _derivative_map() -> Tensor:
-    """(169, 79): from the products of those rows to the Hessian, ``J H J^T``, the slope and the value.
+    """(169, 79): from the products of those rows to the Hessian, ``J H J^T``, the descent and the value.
 
     The curvature of SO(3) is the symmetric part of ``P = [R | arm] S^T`` minus its trace, S the half gradient by T.
     """
@@ -59,18 +59,18 @@ def _derivative_map() -> Tensor:
     turns = so3.hat(torch.eye(3, dtype=torch.float64)).mT.flatten(1)  # K_k as a sum of rows j k
     tangent = torch.block_diag(turns, torch.eye(3, dtype=torch.float64))  # (6, 12)
     gauss_newton = tangent @ product[:, :12, :12] @ tangent.T
-    slope, P = product[:, :12, 12] @ tangent.T, product[:, :9, 12].view(169, 3, 3)
+    descent, P = -product[:, :12, 12] @ tangent.T, product[:, :9, 12].view(169, 3, 3)
     trace = P.diagonal(dim1=1, dim2=2).sum(-1)[:, None, None]
     curvature = (P + P.mT) / 2 - trace * torch.eye(3, dtype=torch.float64)
     hessian = gauss_newton + pad(curvature, (0, 3, 0, 3))
-    return torch.cat([hessian.flatten(1), gauss_newton.flatten(1), slope, product[:, 12, 12:]], dim=1)
+    return torch.cat([hessian.flatten(1), gauss_newton.flatten(1), descent, product[:, 12, 12:]], dim=1)
 
 
 _GENERATORS = so3.hat(torch.eye(3, dtype=torch.float64)).flatten(1)  # (3, 9)
 _JACOBIAN_MAPS = {with_arm: _jacobian_map(with_arm) for with_arm in (False, True)}
 _ROW_MAPS = {with_arm: _row_map(with_arm) for with_arm in (False, True)}
 _DERIVATIVES_OF_PRODUCTS = _derivative_map()
-_ONE = torch.ones((), dtype=torch.float64)
+_ONE = torch.ones(1, 1, 1, dtype=torch.float64)
 
 
 @dataclass(frozen=True)
@@ -104,14 +104,15 @@ class Chart:
 
     def jacobian(self, T: Tensor) -> Tensor:
         """(B, F, 12) the free tangent directions at T, each as the change of its twelve entries."""
-        by_lever, constant = (each.to(T.device) for each in _JACOBIAN_MAPS[self.has_arm])
-        return self.select(torch.addmm(constant, self.lever(T).flatten(1), by_lever).view(-1, 6, 12), 1)
+        by_lever, constant = _JACOBIAN_MAPS[self.has_arm]
+        directions = torch.addmm(constant.to(T.device), self.lever(T).flatten(1), by_lever.to(T.device))
+        return self.select(directions.view(-1, 6, 12), 1)
 
     def rows(self, T: Tensor) -> Tensor:
         """(B, 13, 13) what the derivatives at T are made of, see `_row_map`."""
-        by_entries, constant = (each.to(T.device) for each in _ROW_MAPS[self.has_arm])
+        by_entries, constant = _ROW_MAPS[self.has_arm]
         entries = torch.cat([self.lever(T), T], dim=1) if self.has_arm else T
-        return torch.addmm(constant, entries.flatten(1), by_entries).view(-1, 13, 13)
+        return torch.addmm(constant.to(T.device), entries.flatten(1), by_entries.to(T.device)).view(-1, 13, 13)
 
     def select(self, tensor: Tensor, dim: int) -> Tensor:
         """The free ones of six."""
@@ -119,16 +120,21 @@ class Chart:
             return tensor
         return tensor.index_select(dim, torch.tensor(self.free, dtype=torch.int64, device=tensor.device))
 
+    def take(self, index: Tensor) -> Chart:
+        """The same for some pairs of the batch."""
+        source, target = (None if pivot is None else pivot[index] for pivot in (self.source_pivot, self.target_pivot))
+        return replace(self, source_pivot=source, target_pivot=target)
+
     def retract(self, T: Tensor, step: Tensor) -> Tensor:
         """(B, 3, 4) poses after the steps (B, F)."""
         if len(self.free) < 6:
             step = step @ self.select(torch.eye(6, dtype=T.dtype, device=T.device), 0)
-        lever = self.lever(T) if self.has_arm else T[:, :, :3]
-        turned = (_rodrigues_turn if self.rodrigues else _cayley_turn)(step[:, :3], lever)
-        t = T[:, :, 3:] + step[:, 3:, None]
+        (a, b), (R, t) = step.unsqueeze(-1).split_with_sizes((3, 3), dim=1), T.split_with_sizes((3, 1), dim=2)
+        lever = self.lever(T) if self.has_arm else R
+        turned = (_rodrigues_turn if self.rodrigues else _cayley_turn)(a, lever)
         if not self.has_arm:
-            return torch.cat([turned, t], dim=-1)
-        return torch.cat([turned[:, :, :3], t + turned[:, :, 3:] - lever[:, :, 3:]], dim=-1)
+            return torch.cat([turned, t + b], dim=-1)
+        return torch.cat([turned[:, :, :3], t + b + turned[:, :, 3:] - lever[:, :, 3:]], dim=-1)
 
 
 def callers_chart(frame: Frame) -> Chart:
@@ -138,30 +144,30 @@ def callers_chart(frame: Frame) -> Chart:
 
 def _rodrigues_turn(a: Tensor, lever: Tensor) -> Tensor:
     """(B, 3, C) ``exp(a) lever``; like `so3.exp`, in fewer operations, as no derivative is taken of it."""
-    skew = (a @ _GENERATORS.to(a.device)).view(-1, 3, 3)
+    skew = (a.squeeze(-1) @ _GENERATORS.to(a.device)).view(-1, 3, 3)
     once = torch.bmm(skew, lever)
-    angle = torch.linalg.vector_norm(a, dim=-1)[:, None, None]
+    angle = torch.linalg.vector_norm(a, dim=1, keepdim=True)
     first, half = torch.sinc(angle / math.pi), torch.sinc(angle / (2 * math.pi))
     # sin(x) / x, and (1 - cos(x)) / x^2 = (sin(x / 2) / (x / 2))^2 / 2
     return torch.addcmul(torch.addcmul(lever, first, once), half * half, torch.bmm(skew, once), value=0.5)
 
 
 def _cayley_turn(a: Tensor, lever: Tensor) -> Tensor:
-    """(B, 3, C) ``(I - K / 2)^-1 (I + K / 2) lever``, K the cross product with a (B, 3): exp(a) to the second order.
+    """(B, 3, C) ``(I - K / 2)^-1 (I + K / 2) lever``, K the cross product with a (B, 3, 1): exp(a) to second order.
 
     The angle is ``2 atan(|a| / 2)``, less than pi however long a is, which suits the steps of a search.
     """
-    skew = (a @ _GENERATORS.to(a.device)).view(-1, 3, 3)
+    skew = (a.squeeze(-1) @ _GENERATORS.to(a.device)).view(-1, 3, 3)
     once = torch.bmm(skew, lever)
-    denominator = torch.add(_ONE.to(a.device), torch.linalg.vecdot(a, a).view(-1, 1, 1), alpha=0.25)
+    denominator = torch.baddbmm(_ONE.to(a.device), a.mT, a, alpha=0.25)
     return torch.addcdiv(lever, torch.baddbmm(once, skew, once, alpha=0.5), denominator)
 
 
 class Derivatives(NamedTuple):
     """An energy and half its derivatives along a chart."""
 
-    value: Tensor  # (B,)
-    slope: Tensor  # (B, F, 1)
+    value: Tensor  # (B, 1, 1)
+    descent: Tensor  # (B, F, 1) minus the slope
     gauss_newton: Tensor  # (B, F, F) J H J^T
     hessian: Tensor  # (B, F, F) with the curvature of SO(3)
 
@@ -171,22 +177,20 @@ def derivatives(quadratic: Quadratic, chart: Chart, T: Tensor) -> Derivatives:
     rows = chart.rows(T)
     products = torch.bmm(torch.bmm(rows, quadratic.matrix), rows.mT)
     parts = products.view(-1, 169) @ _DERIVATIVES_OF_PRODUCTS.to(T.device)
-    hessian, gauss_newton, slope, value = parts.split((36, 36, 6, 1), dim=1)
-    hessian, gauss_newton, slope = hessian.view(-1, 6, 6), gauss_newton.view(-1, 6, 6), slope[:, :, None]
+    hessian, gauss_newton, descent, value = parts.unsqueeze(-1).split_with_sizes((36, 36, 6, 1), dim=1)
+    hessian, gauss_newton = hessian.view(-1, 6, 6), gauss_newton.view(-1, 6, 6)
     if len(chart.free) < 6:
         hessian, gauss_newton = (chart.select(chart.select(each, 1), 2) for each in (hessian, gauss_newton))
-        slope = chart.select(slope, 1)
-    return Derivatives(value[:, 0], slope, gauss_newton, hessian)
+        descent = chart.select(descent, 1)
+    return Derivatives(value, descent, gauss_newton, hessian)
 
 
 def determined_projector(gauss_newton: Tensor, undetermined_below: float) -> Tensor | None:
-    """(B, F, F) projector onto the directions that the data determines; None when it is certainly all of them.
+    """(B, F, F) projector onto the directions that the data determines; None when it is all of them.
 
     Those are the eigenvectors of ``J H J^T`` (mean, local coordinates) with an eigenvalue of at least the threshold.
     """
-    if holds(certainly_above(undetermined_below, gauss_newton, *torch.linalg.cholesky_ex(gauss_newton.detach())).all()):
-        return None
-    return eigenspace_above(undetermined_below, gauss_newton)
+    return None if all_above(undetermined_below, gauss_newton) else eigenspace_above(undetermined_below, gauss_newton)
 
 
 def eigenspace_above(threshold: float, matrix: Tensor) -> Tensor:
@@ -196,16 +200,14 @@ def eigenspace_above(threshold: float, matrix: Tensor) -> Tensor:
     return (vectors * (eigenvalues >= threshold)[:, None]) @ vectors.mT
 
 
-def certainly_above(threshold: float, matrix: Tensor, factor: Tensor, info: Tensor) -> Tensor:
-    """(B,) true only where every eigenvalue of a matrix, given with its Cholesky factor, is above the threshold.
+def all_above(threshold: float, *matrices: Tensor) -> bool:
+    """Whether all eigenvalues of symmetric matrices (B, F, F) are above the threshold, as Cholesky's method tells.
 
-    Without an eigenvalue decomposition: the smallest is at least ``det(A) ((n - 1) / trace(A))^(n - 1)``.
+    False, too, where values cannot be read.
     """
-    others = matrix.shape[-1] - 1
-    matrix, factor = matrix.detach(), factor.detach()
-    trace = matrix.diagonal(dim1=-2, dim2=-1).sum(-1)
-    root_of_determinant = factor.diagonal(dim1=-2, dim2=-1).prod(-1)
-    return (info == 0) & (root_of_determinant * (others / trace) ** (others / 2) > threshold**0.5)
+    lowered = torch.cat([matrix.detach() for matrix in matrices])
+    lowered.diagonal(dim1=1, dim2=2).sub_(threshold)
+    return holds(torch.linalg.cholesky_ex(lowered).info.any()) is False
 
 
 def restricted(matrix: Tensor, projector: Tensor | None) -> Tensor:
