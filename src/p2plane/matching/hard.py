@@ -36,8 +36,10 @@ def hard_match(
     Gradient: logits, temperature.
     """
     if sample:
-        logits = logits + gumbel_noise(logits.shape, like=logits, generator=generator)
-    match: Tensor = _OneHot.apply((logits / temperature).softmax(dim=-1))
+        logits = gumbel_noise(logits.shape, like=logits, generator=generator).add_(logits)
+    if isinstance(temperature, Tensor) or temperature != 1:
+        logits = logits / temperature
+    match: Tensor = _OneHot.apply(logits.softmax(dim=-1))
     return match
 
 
