@@ -43,9 +43,9 @@ def test_what_goes_wrong_is_one_line_and_an_exit_code(capsys):
     assert "p2plane: modelnet40_ply_hdf5_2048 or" in capsys.readouterr().err
     assert main(["data", "check", "kitti"]) == 2
     assert "name must be one of ('modelnet40'" in capsys.readouterr().err
-    assert main(["data", "download", "icl-nuim"]) == 1
+    assert main(["data", "download", "icl-nuim"]) == 2
     assert "name must be a data set that can be downloaded" in capsys.readouterr().err
-    assert main(["data", "download", "synthetic"]) == 1
+    assert main(["data", "download", "synthetic"]) == 2
     assert "which is built in" in capsys.readouterr().err
 
 
