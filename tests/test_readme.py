@@ -1,25 +1,26 @@
-"""Every Python block of the README runs, and says what its comments promise."""
+"""Every block of the README runs by itself, and says what its comments promise."""
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 
 import pytest
 import torch
 
+from tests.blocks import Block, blocks_of, run
+
 README = Path(__file__).parents[1] / "README.md"
-BLOCKS = re.findall(r"```python\n(.*?)```", README.read_text(), flags=re.DOTALL)
+BLOCKS = blocks_of(README)
 
 
-@pytest.mark.parametrize("block", BLOCKS, ids=range(len(BLOCKS)))
-def test_a_block_runs_and_keeps_its_promises(block: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("block", BLOCKS, ids=str)
+def test_a_block_runs_and_keeps_its_promises(block: Block, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     torch.manual_seed(0)
     names: dict = {}
-    exec(compile(block, str(README), "exec"), names)
+    run(block, names)
     for marker, check in PROMISES.items():
-        if marker in block:
+        if block.language == "python" and marker in block.text:
             check(names)
 
 
@@ -54,4 +55,4 @@ PROMISES = {
 
 def test_every_promise_is_in_the_readme() -> None:
     for marker in PROMISES:
-        assert any(marker in block for block in BLOCKS), marker
+        assert any(block.language == "python" and marker in block.text for block in BLOCKS), marker
