@@ -7,15 +7,15 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from p2plane.evaluation.results import Results, read_results, write_record
+from p2plane.evaluation.results import Results, read_results
 from p2plane.evaluation.rows import COLUMNS
 from p2plane.geometry import se3, so3
+from p2plane.work.journal import Journal
+from p2plane.work.record import write_record
 
 
 def write_made_up(path: Path, angles_deg: list[float], chamfer: list[float] | None = None) -> Results:
     """Results whose poses are off by these angles about z, and by as many hundredths along x."""
-    from p2plane.evaluation.journal import Journal
-
     angles = torch.tensor(angles_deg, dtype=torch.float64)
     T_true = se3.random(len(angles), generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     turn = so3.exp(torch.deg2rad(angles)[:, None] * torch.tensor([0.0, 0.0, 1.0], dtype=torch.float64))
@@ -28,7 +28,7 @@ def write_made_up(path: Path, angles_deg: list[float], chamfer: list[float] | No
         row |= {"angle_deg": abs(angles_deg[i]), "chamfer": (chamfer or np.abs(angles_deg))[i]}
         rows.append(row)
     path.parent.mkdir(parents=True, exist_ok=True)
-    journal = Journal(path, [tuple(range(len(rows)))])
+    journal = Journal(path, COLUMNS, len(rows), digits=9)
     journal.append(rows)
     journal.close()
     settings = {"method": path.stem, "seed": 0, "batch": 1, "pairs": len(rows), "data": {"name": "made-up"}}

@@ -7,7 +7,6 @@ came from. Tables and figures read these two and nothing else.
 from __future__ import annotations
 
 import csv
-import json
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -18,8 +17,9 @@ from torch import Tensor
 
 from p2plane.evaluation import metrics
 from p2plane.evaluation.compact import TRUTH, poses, with_what_follows, without_what_follows
-from p2plane.evaluation.journal import replacing
 from p2plane.evaluation.rows import COLUMNS, POSE, TRUE_POSE
+from p2plane.work.files import replacing
+from p2plane.work.record import read_record
 
 SUFFIXES = (".parquet", ".csv")
 RECALLED_BELOW = 0.2
@@ -72,16 +72,11 @@ class Results:
         }
 
 
-def record_path(path: Path) -> Path:
-    """Where the settings of a results file are."""
-    return path.with_suffix(".json")
-
-
 def read_results(path: Path) -> Results:
     """A results file with its record."""
     if not path.is_file():
         raise FileNotFoundError(f"there is no results file {path}")
-    columns = _read_parquet(path) if path.suffix == ".parquet" else _read_csv(path)
+    columns = _read_parquet(path) if path.suffix == ".parquet" else read_csv(path)
     if path.suffix == ".parquet":
         truth = path.with_name(TRUTH)
         columns = with_what_follows(columns, _read_parquet(truth) if truth.is_file() else None, path)
@@ -92,23 +87,6 @@ def read_results(path: Path) -> Results:
         )
     order = np.argsort(columns["index"])
     return Results(path, {name: column[order] for name, column in columns.items()}, read_record(path))
-
-
-def read_record(path: Path) -> dict[str, Any]:
-    """The record of a results file."""
-    record = record_path(path)
-    if not record.is_file():
-        raise ValueError(f"{record} must be there and say what {path.name} came from, but it is not")
-    try:
-        return json.loads(record.read_text())
-    except json.JSONDecodeError as error:
-        raise ValueError(f"{record} must be JSON, but {error}") from error
-
-
-def write_record(path: Path, record: dict[str, Any]) -> None:
-    """Write the record of a results file."""
-    with replacing(record_path(path)) as temporary:
-        temporary.write_text(json.dumps(record, indent=2) + "\n")
 
 
 def find_results(folder: Path, name: str) -> Path | None:
@@ -144,12 +122,6 @@ def make_compact(path: Path) -> Path:
     return target
 
 
-def columns_of(lines: list[dict[str, str]]) -> dict[str, np.ndarray]:
-    """Columns of the lines of a CSV file."""
-    texts = {name: np.array([line[name] for line in lines]) for name in COLUMNS}
-    return {name: text if name == "flags" else text.astype(_dtype(name)) for name, text in texts.items()}
-
-
 def import_pyarrow() -> None:
     """Ask for the extra before any work is done."""
     try:
@@ -158,12 +130,14 @@ def import_pyarrow() -> None:
         raise ImportError("Parquet files need pyarrow: pip install 'p2plane[parquet]'") from error
 
 
-def _read_csv(path: Path) -> dict[str, np.ndarray]:
+def read_csv(path: Path) -> dict[str, np.ndarray]:
+    """Columns of a CSV file, in the order of its lines."""
     with path.open(newline="") as file:
         lines = list(csv.DictReader(file))
     if lines and set(COLUMNS) - set(lines[0]):
         raise ValueError(f"{path} must have the columns of an evaluation, got {list(lines[0])[:5]}")
-    return columns_of(lines)
+    texts = {name: np.array([line[name] for line in lines]) for name in COLUMNS}
+    return {name: text if name == "flags" else text.astype(_dtype(name)) for name, text in texts.items()}
 
 
 def _read_parquet(path: Path) -> dict[str, np.ndarray]:

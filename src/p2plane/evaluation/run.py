@@ -3,29 +3,23 @@
 from __future__ import annotations
 
 import os
-import platform
-import time
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import torch
+import numpy as np
 
-from p2plane.evaluation.journal import Journal, alone
-from p2plane.evaluation.processes import cores, rows_of_batches
-from p2plane.evaluation.progress import Progress
-from p2plane.evaluation.results import (
-    Results,
-    columns_of,
-    import_pyarrow,
-    read_record,
-    read_results,
-    write_parquet,
-    write_record,
-)
+from p2plane.evaluation.processes import rows_of_batches
+from p2plane.evaluation.results import Results, import_pyarrow, read_csv, read_results, write_parquet
+from p2plane.evaluation.rows import COLUMNS
 from p2plane.evaluation.worker import Evaluation, Worker
+from p2plane.work.files import alone
+from p2plane.work.journal import Journal
+from p2plane.work.processes import cores
+from p2plane.work.progress import Progress
+from p2plane.work.record import agreed_record, environment, now, read_record, write_record
 
 PARQUET = ".parquet"
+DIGITS = 9  # which is what a float32 holds
 
 
 def evaluate(
@@ -53,51 +47,45 @@ def evaluate(
     out.parent.mkdir(parents=True, exist_ok=True)
     with alone(out):
         record = _agreed_record(out, worker.settings())
-        journal = _open_journal(out, worker.batches())
-        if journal.missing:
+        journal = _open_journal(out, worker)
+        if journal.done < journal.count:
             processes = processes or cores()
-            record["environment"] = _environment(record, processes)
+            record["environment"] = environment(record, processes=processes)
             write_record(out, record)
             _run(worker, journal, processes, show_progress)
-            record["environment"]["finished"] = _now()
+            record["environment"]["finished"] = now()
         return _finished(out, journal, record)
 
 
 def _run(worker: Worker, journal: Journal, processes: int, show_progress: bool) -> None:
-    total = sum(map(len, worker.batches()))
-    with Progress(worker.evaluation.data, total, len(journal.lines), show_progress) as progress:
-        for rows in rows_of_batches(worker, journal.missing, processes):
+    angles: list[float] = []
+    with Progress(worker.evaluation.data, journal.count, journal.done, show_progress) as progress:
+        for rows in rows_of_batches(worker, journal.missing(), processes):
             journal.append(rows)
-            progress.advance([row["angle_deg"] for row in rows])
+            angles += [row["angle_deg"] for row in rows]
+            progress.advance(len(rows), f"median {np.median(angles):.3g} deg")
 
 
 def _agreed_record(out: Path, settings: dict[str, Any]) -> dict[str, Any]:
     """The record to go on with: that of the file, if it is of the same settings."""
     if not out.exists() and not _journal_path(out).exists():
         return {"settings": settings}
-    record = read_record(out)
-    before = record["settings"]
-    different = [name for name in {**before, **settings} if before.get(name) != settings.get(name) and name != "pairs"]
-    if different:
-        name = different[0]
-        raise ValueError(
-            f"{out} was begun with {name} = {before.get(name)}, got {settings.get(name)}; "
-            "use the same settings, or another file"
-        )
-    if before["pairs"] > settings["pairs"]:
-        raise ValueError(f"{out} is of {before['pairs']} pairs, got pairs = {settings['pairs']}; use another file")
-    return record | {"settings": settings}
+    record = agreed_record(out, settings, free=("pairs",))
+    before = read_record(out)["settings"]["pairs"]
+    if before > settings["pairs"]:
+        raise ValueError(f"{out} is of {before} pairs, got pairs = {settings['pairs']}; use another file")
+    return record
 
 
-def _open_journal(out: Path, batches: Sequence[Sequence[int]]) -> Journal:
-    path = _journal_path(out)
+def _open_journal(out: Path, worker: Worker) -> Journal:
+    path, count = _journal_path(out), worker.count
     if out.suffix == PARQUET and out.exists() and not path.exists():
-        columns = read_results(out).columns
-        rows = [{name: column[i] for name, column in columns.items()} for i in range(len(columns["index"]))]
-        journal = Journal(path, [])
+        columns = {name: column.tolist() for name, column in read_results(out).columns.items()}
+        rows = [dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)]
+        journal = Journal(path, COLUMNS, count, digits=DIGITS)
         journal.append(rows)
         journal.close()
-    return Journal(path, batches)
+    return Journal(path, COLUMNS, count, group=worker.batch_size, digits=DIGITS)
 
 
 def _journal_path(out: Path) -> Path:
@@ -107,25 +95,10 @@ def _journal_path(out: Path) -> Path:
 def _finished(out: Path, journal: Journal, record: dict[str, Any]) -> Results:
     journal.close()
     if out.suffix == PARQUET:
-        write_parquet(out, columns_of(list(journal.lines.values())))
+        write_parquet(out, read_csv(journal.path))
     results = read_results(out)
     record["summary"] = results.summary
     write_record(out, record)
     if out.suffix == PARQUET:
         journal.path.unlink()
     return Results(out, results.columns, record)
-
-
-def _environment(record: dict[str, Any], processes: int) -> dict[str, Any]:
-    """What times depend on, and when it was."""
-    return {
-        "torch": torch.__version__,
-        "python": platform.python_version(),
-        "system": platform.platform(),
-        "processes": processes,
-        "started": record.get("environment", {}).get("started", _now()),
-    }
-
-
-def _now() -> str:
-    return time.strftime("%Y-%m-%d %H:%M:%S %z")

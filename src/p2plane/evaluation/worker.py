@@ -72,10 +72,10 @@ class Worker:
         """Pairs that go through the method together."""
         return self.evaluation.batch or (NETWORK_BATCH if self.contender.learned else 1)
 
-    def batches(self) -> list[tuple[int, ...]]:
-        """Indices of the pairs of each batch, always the same ones."""
-        count = min(self.evaluation.pairs or len(self.pairs), len(self.pairs))
-        return [tuple(range(i, min(i + self.batch_size, count))) for i in range(0, count, self.batch_size)]
+    @property
+    def count(self) -> int:
+        """How many pairs are run."""
+        return min(self.evaluation.pairs or len(self.pairs), len(self.pairs))
 
     def settings(self) -> dict[str, Any]:
         """All that the numbers depend on, for the record."""
@@ -85,7 +85,7 @@ class Worker:
         return {
             **self.contender.identity,
             "data": data,
-            "pairs": sum(map(len, self.batches())),
+            "pairs": self.count,
             "batch": self.batch_size,
             "seed": self.evaluation.seed,
             "device": self.evaluation.device,

@@ -22,10 +22,11 @@ import numpy as np
 
 from p2plane.data.pairs import PairDataset
 from p2plane.evaluation.compact import TRUTH
-from p2plane.evaluation.journal import replacing
-from p2plane.evaluation.results import SUFFIXES, Results, find_results, make_compact, read_record, read_results
+from p2plane.evaluation.results import SUFFIXES, Results, find_results, make_compact, read_results
 from p2plane.evaluation.testsets import open_test_set
 from p2plane.experiments.scale import Scale
+from p2plane.work.files import replacing
+from p2plane.work.record import read_record
 
 
 class Clouds(NamedTuple):

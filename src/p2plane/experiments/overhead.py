@@ -9,13 +9,13 @@ from typing import Any
 
 import torch
 
-from p2plane.evaluation.journal import replacing
 from p2plane.experiments.blocks import Block, Cell, Note, Table
 from p2plane.experiments.experiment import Experiment
 from p2plane.experiments.folder import ResultsFolder
 from p2plane.experiments.paper import paper
 from p2plane.experiments.steps import NETWORKS, QUICK, Effort, measured
 from p2plane.training.folder import versions
+from p2plane.work.files import replacing
 
 LABELS = {"dcp-v2": "DCP-v2", "prnet": "PRNet", "rpmnet": "RPMNet"}
 HEAD_LABELS = {"plane": "plane head", "published": "plane head, as published", "unrolled": "plane head, unrolled"}

@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from p2plane.evaluation.results import record_path
 from p2plane.experiments.blocks import Block, Cell, Figure, Note, Table
 from p2plane.experiments.experiment import Experiment
 from p2plane.experiments.folder import ResultsFolder
 from p2plane.training.folder import versions
+from p2plane.work.record import record_path
 
 DPI = 130
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from p2plane.evaluation.results import Results, record_path
+from p2plane.evaluation.results import Results
 from p2plane.experiments.blocks import Cell, Table
 from p2plane.experiments.paper import paper_row
 from p2plane.experiments.rows import Row
+from p2plane.work.record import record_path
 
 METRICS = {
     "rotation_mse_deg2": "MSE(R)↓",

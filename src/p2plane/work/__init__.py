@@ -1,0 +1,1 @@
+"""Long work that ends in rows: spread over processes or machines, kept in a file that survives whatever happens."""
