@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import typer
 
-from p2plane.cli import data, demo, evaluate, info, methods, register, reproduce, train
+from p2plane.cli import batch, data, demo, evaluate, info, methods, register, reproduce, train
 
 BAD_INPUT = 2
 
@@ -21,6 +21,7 @@ app = typer.Typer(
 )
 app.add_typer(data.app, name="data")
 app.command()(register.register)
+app.command()(batch.batch)
 app.command()(demo.demo)
 app.command()(info.info)
 app.command()(evaluate.evaluate)

@@ -19,6 +19,7 @@ from p2plane.evaluation import metrics
 from p2plane.evaluation.compact import TRUTH, poses, with_what_follows, without_what_follows
 from p2plane.evaluation.rows import COLUMNS, POSE, TRUE_POSE
 from p2plane.work.files import replacing
+from p2plane.work.parquet import import_pyarrow
 from p2plane.work.record import read_record
 
 SUFFIXES = (".parquet", ".csv")
@@ -120,14 +121,6 @@ def make_compact(path: Path) -> Path:
     if path != target:
         path.unlink()
     return target
-
-
-def import_pyarrow() -> None:
-    """Ask for the extra before any work is done."""
-    try:
-        import pyarrow  # type: ignore[import-untyped]  # noqa: F401
-    except ImportError as error:
-        raise ImportError("Parquet files need pyarrow: pip install 'p2plane[parquet]'") from error
 
 
 def read_csv(path: Path) -> dict[str, np.ndarray]:

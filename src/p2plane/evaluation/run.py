@@ -9,11 +9,12 @@ from typing import Any
 import numpy as np
 
 from p2plane.evaluation.processes import rows_of_batches
-from p2plane.evaluation.results import Results, import_pyarrow, read_csv, read_results, write_parquet
+from p2plane.evaluation.results import Results, read_csv, read_results, write_parquet
 from p2plane.evaluation.rows import COLUMNS
 from p2plane.evaluation.worker import Evaluation, Worker
 from p2plane.work.files import alone
 from p2plane.work.journal import Journal
+from p2plane.work.parquet import import_pyarrow
 from p2plane.work.processes import cores
 from p2plane.work.progress import Progress
 from p2plane.work.record import agreed_record, environment, now, read_record, write_record
