@@ -108,7 +108,7 @@ class _Painter:
         tall = (1 - 2 * _GAP) * side / _ASPECT
         top, bottom = (0.175 if title else 0.11) * side, 0.1 * side
         height = tall + top + bottom
-        figure = _new_figure(figsize=(side * len(panels), height), dpi=_DPI, facecolor="white")
+        figure = new_figure(figsize=(side * len(panels), height), dpi=_DPI, facecolor="white")
         for number, panel in enumerate(panels):
             left, wide = (number + _GAP) / len(panels), (1 - 2 * _GAP) / len(panels)
             self._panel(figure.add_axes((left, bottom / height, wide, tall / height)), panel)
@@ -178,7 +178,8 @@ def _key(figure: Figure, names: tuple[str, str], font: float, y: float, width: f
         x += room
 
 
-def _new_figure(**settings: Any) -> Figure:
+def new_figure(**settings: Any) -> Figure:
+    """A figure of matplotlib, or what to do to have one."""
     try:
         from matplotlib.figure import Figure
     except ImportError as error:

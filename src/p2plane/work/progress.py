@@ -9,7 +9,7 @@ from typing import Any
 class Progress:
     """A bar with what is done, how much a second, the time left and a note; silent without a terminal."""
 
-    def __init__(self, title: str, total: int, done: int, show: bool, unit: str = "pairs") -> None:
+    def __init__(self, title: str, total: int | None, done: int, show: bool, unit: str = "pairs") -> None:
         from rich.console import Console
         from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
         from rich.progress import Progress as Bar
