@@ -44,7 +44,7 @@ def _append(path: Path, protocol: str, kind: str, pair: Pair, target: Tensor) ->
     generator = torch.Generator().manual_seed(len(path.read_text().splitlines()) if path.exists() else 0)
     T_turned_source = se3.random(generator=generator)
     source = se3.apply(T_turned_source, pair.source)
-    result = register(source, target, method="sweep")
+    result = register(source, target)
     T_true = pair.T_target_source.double() @ se3.inverse(T_turned_source.double())
     angle, shift = _errors(result.T_target_source, T_true, source.double().mean(0), result.size)
     right = kind == "same" and angle < WRONG_DEG and shift < WRONG_SHIFT
@@ -96,7 +96,7 @@ def _evidence(row: dict[str, str]) -> Evidence:
     return Evidence(**values, open_directions=int(row["open_directions"]))
 
 
-def _logistic(features: Tensor, labels: Tensor, decay: float = 1e-4) -> Tensor:
+def _logistic(features: Tensor, labels: Tensor, decay: float = 1e-5) -> Tensor:
     """(F + 1,) bias and weights, by Newton's method on standardised features."""
     mean, spread = features.mean(0), features.std(0)
     rows = torch.cat([torch.ones(len(features), 1, dtype=features.dtype), (features - mean) / spread], dim=1)

@@ -108,6 +108,7 @@ _ALL = (
 )
 
 METHODS: dict[str, Method] = {each.name: each for each in _ALL}
+"""The methods by name, but for networks."""
 
 
 def method(name: str | os.PathLike, **settings: Any) -> Registrar:
@@ -124,7 +125,7 @@ def method(name: str | os.PathLike, **settings: Any) -> Registrar:
 def build_method(name: str | os.PathLike, settings: Mapping[str, Any]) -> tuple[Registrar, dict[str, Any]]:
     """As `method`, and all of the settings it has then."""
     path = os.fspath(name)
-    if _is_weights(path):
+    if is_model(path):
         return load_model(path, **settings), read_header(path)["config"] | dict(settings)
     require(path)
     return METHODS[path].build(settings)
@@ -132,7 +133,7 @@ def build_method(name: str | os.PathLike, settings: Mapping[str, Any]) -> tuple[
 
 def require(name: str) -> None:
     """Refuse a name that is unknown (ValueError), or a method that cannot be used here (ImportError, the remedy)."""
-    if _is_weights(name):
+    if is_model(name):
         read_header(name)
         return
     if name in MODELS:
@@ -144,7 +145,8 @@ def require(name: str) -> None:
         raise ImportError(reason)
 
 
-def _is_weights(name: str) -> bool:
+def is_model(name: str) -> bool:
+    """Whether a method is a network with its weights, a file or one that comes with p2plane."""
     return name.endswith(WEIGHTS) or name in shipped_models()
 
 

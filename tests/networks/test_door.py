@@ -41,6 +41,15 @@ def test_missing_normals_are_estimated_where_they_are_needed_and_the_result_says
     assert not Listener()(cloud, cloud).normals_estimated
 
 
+def test_clouds_get_the_precision_of_the_network():
+    network = Listener()
+    network.scale = torch.nn.Parameter(torch.ones(()))
+    network(sphere(1, 10).double(), sphere(1, 10).double(), sphere(1, 10).double())
+    assert network.heard.source.dtype == network.heard.source_normals.dtype == torch.float32
+    network.double()(sphere(1, 10), sphere(1, 10))
+    assert network.heard.target.dtype == torch.float64
+
+
 def test_what_stands_in_absent_rows_does_not_matter():
     cloud = sphere(1, 10)
     padded = torch.cat([cloud, torch.full((1, 5, 3), torch.nan)], dim=1)

@@ -56,6 +56,20 @@ def test_the_result_describes_its_own_pose(found):
     assert len(result.source) <= len(source)
 
 
+def test_a_result_prints_in_a_few_lines(found):
+    text = repr(found[0])
+    assert "confident=True" in text
+    assert "T_target_source=[[" in text
+    assert len(text.splitlines()) < 12
+
+
+def test_a_network_proposes_too(found):
+    _, T_true, source, target = found
+    result = register(source, target, method="tessera", initial=T_true)
+    assert [each.origin for each in result.candidates] == ["tessera"]
+    assert set(result.timings) == {"prepare", "tessera", "weigh", "refine"}
+
+
 def test_moving_a_scan_far_away_moves_the_answer(found):
     result, _, source, target = found
     shift = torch.tensor([4e5, 5e6, 100.0], dtype=torch.float64)

@@ -56,7 +56,7 @@ class RegistrationNetwork(nn.Module):
         """The motion of the source onto the target.
 
         Args:
-            source: (B, N, 3).
+            source: (B, N, 3), in any precision; what follows has that of the network.
             target: (B, M, 3).
             source_normals: (B, N, 3) of unit length; estimated where they are needed and missing.
             target_normals: (B, M, 3) likewise.
@@ -70,7 +70,7 @@ class RegistrationNetwork(nn.Module):
         clouds = Clouds(source, target, source_normals, target_normals, source_mask, target_mask)
         _check(clouds, self.fewest_points)
         clouds, estimated = _completed(_without_absent(_without_full_masks(clouds)), self.needs_normals())
-        alignment = self.register(clouds, generator)
+        alignment = self.register(_in_precision_of(self, clouds), generator)
         return replace(alignment, normals_estimated=estimated)
 
 
@@ -124,6 +124,13 @@ def _completed(clouds: Clouds, needed: tuple[bool, bool]) -> tuple[Clouds, bool]
             points, mask = getattr(clouds, side), getattr(clouds, f"{side}_mask")
             missing[f"{side}_normals"] = estimate_normals(points, mask=mask).normals
     return replace(clouds, **missing), bool(missing)
+
+
+def _in_precision_of(network: nn.Module, clouds: Clouds) -> Clouds:
+    """The clouds in the precision that the network's parameters have."""
+    dtype = next((parameter.dtype for parameter in network.parameters()), clouds.source.dtype)
+    tensors = {name: getattr(clouds, name) for name in ("source", "target", "source_normals", "target_normals")}
+    return replace(clouds, **{name: value.to(dtype) for name, value in tensors.items() if value is not None})
 
 
 def _described(tensor: Tensor) -> str:

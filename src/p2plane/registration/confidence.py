@@ -36,13 +36,13 @@ class Evidence:
 
     def features(self) -> tuple[float, ...]:
         """What `WEIGHTS` belong to."""
-        return self.score, self.roughness, self.normal_agreement
+        return self.score, self.roughness, self.normal_agreement, self.rivalry
 
 
 # Fitted by benchmarks/confidence.py to 200 pairs of training shapes, 50 of each protocol. Normals that agree ask for a
 # higher score: the score of noisy ones is low even where the pose is right.
-BIAS = 6.05
-WEIGHTS = (57.78, -9.39, -35.27)
+BIAS = 36.06
+WEIGHTS = (110.05, -22.24, -86.71, -11.98)
 RIVALRY = 16  # how sharply a rival as good as the answer turns it into a coin toss
 
 

@@ -16,7 +16,7 @@ from p2plane.registration.pipeline import register
 class RegisterConfig:
     """Settings of `Register`."""
 
-    method: str = "sweep"
+    method: str = "auto"
     """Who proposes poses, as in `register`."""
 
 

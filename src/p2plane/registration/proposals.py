@@ -14,7 +14,9 @@ from p2plane.registration.knowledge import Knowledge
 from p2plane.registration.scan import Scan, thin_to
 
 SWEEP_SOURCE, SWEEP_TARGET = 400, 1500
-RANSAC_POINTS = 5000
+METHOD_POINTS = 5000
+FLAGSHIP = "tessera"
+MODEL_POINTS = 768  # as many as networks are trained on
 
 Proposer = Callable[[Scan, Scan, Knowledge, int], Tensor]
 """(source, target, knowledge, seed) -> (P, 4, 4) poses between the centred scans, best first."""
@@ -44,12 +46,14 @@ def from_method(name: str) -> Proposer:
     """Poses from one of the registered methods."""
 
     def propose(source: Scan, target: Scan, knowledge: Knowledge, seed: int) -> Tensor:
-        from p2plane.methods import method
+        from p2plane.methods import is_model, method
 
-        clouds = [thin_to(scan.cloud, RANSAC_POINTS) for scan in (source, target)]
+        most = MODEL_POINTS if is_model(name) else METHOD_POINTS
+        clouds = [thin_to(scan.cloud, most) for scan in (source, target)]
         points, normals = [cloud.points[None] for cloud in clouds], [cloud.normals[None] for cloud in clouds]  # type: ignore[index]
         generator = torch.Generator().manual_seed(seed)
-        return method(name)(*points, *normals, generator=generator).T_target_source.double()
+        with torch.no_grad():
+            return method(name)(*points, *normals, generator=generator).T_target_source.double()
 
     return propose
 
@@ -70,7 +74,8 @@ def plan(method: str) -> list[tuple[str, Proposer]]:
 
         require(method)
         return [(method, from_method(method))]
-    proposers: list[tuple[str, Proposer]] = [("sweep", from_sweep)]
+    # The sweep first: it is right more often than the others, and it alone knows of other poses that fit as well.
+    proposers: list[tuple[str, Proposer]] = [("sweep", from_sweep), (FLAGSHIP, from_method(FLAGSHIP))]
     if find_spec("open3d") is not None:
         proposers.append(("ransac", from_method("ransac")))
     return proposers

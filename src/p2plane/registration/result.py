@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+import numpy as np
 from torch import Tensor
 
 from p2plane.data.cloud import Cloud
@@ -16,7 +17,7 @@ class Candidate:
     """A pose that was weighed."""
 
     origin: str
-    """Which search proposed it: "initial", "search", "ransac", the name of a model ..."""
+    """Who proposed it: "initial", "sweep", "ransac", the name of a model ..."""
     T_target_source: Tensor
     """(4, 4) float64."""
     fitness: float
@@ -41,7 +42,7 @@ class Matches:
     """(K,) in [0, 1], what the robust kernel gave each pair."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Registration:
     """The pose between two scans, and how far it can be trusted.
 
@@ -104,3 +105,15 @@ class Registration:
     def t(self) -> Tensor:
         """(3,) translation."""
         return self.T_target_source[:3, 3]
+
+    def __repr__(self) -> str:
+        """Short: the clouds and their pairs are not printed."""
+        pose = np.array2string(self.T_target_source.numpy(), precision=4, suppress_small=True, prefix=" " * 16)
+        parts = [
+            f"T_target_source={pose}",
+            f"confident={self.confident}, confidence={self.confidence:.3f}",
+            f"fitness={self.fitness:.3f}, plane_rmse={self.plane_rmse:.3g}, inlier_rmse={self.inlier_rmse:.3g}",
+            f"undetermined={self.undetermined}",
+            f"warnings={self.warnings}",
+        ]
+        return "Registration(\n" + "".join(f"    {part},\n" for part in parts) + ")"
