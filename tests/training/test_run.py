@@ -70,9 +70,11 @@ def test_a_stopped_run_goes_on_as_if_it_had_never_stopped(alone: Path, tmp_path:
         return step(self, *arguments)
 
     monkeypatch.setattr(modules.TrainingModule, "training_step", interrupted_at_five)
+    before = signal.getsignal(signal.SIGTERM)
     result = train(tiny(), tmp_path)
     assert not result.finished
     assert result.steps == 5
+    assert signal.getsignal(signal.SIGTERM) is before
     monkeypatch.undo()
     again = train(tiny(), tmp_path)
     assert again.finished

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import io
 import json
 import os
@@ -159,6 +160,7 @@ def versions() -> dict[str, Any]:
     return {"version": __version__, "commit": _commit(), "torch": torch.__version__}
 
 
+@functools.cache
 def _commit() -> str | None:
     """The commit of the checkout that this file is tracked in, marked where the checkout differs from it."""
     here = Path(__file__).resolve()

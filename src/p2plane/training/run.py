@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import signal
+import threading
 import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -110,7 +112,7 @@ def _fit(settings: TrainSettings, folder: RunFolder, model: RegistrationNetwork,
     if found is not None and _is_complete(module, found[1]):
         state, skipped = found[1]["callbacks"][STATE], found[1][STATE]["skipped"]
         return TrainResult(folder.path, found[1]["global_step"], state["seconds"] / 60, state["best"], True, skipped)
-    with _quiet_lightning():
+    with _quiet_lightning(), _signals_as_before():
         trainer = Trainer(
             accelerator=settings.accelerator,
             devices=settings.devices,
@@ -193,6 +195,20 @@ def _quiet_lightning() -> Iterator[None]:
         finally:
             for each, level in zip(loggers, levels, strict=True):
                 each.setLevel(level)
+
+
+@contextlib.contextmanager
+def _signals_as_before() -> Iterator[None]:
+    """Lightning leaves handlers of its own behind, which would swallow what ends the process later."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    handlers = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        yield
+    finally:
+        for number, handler in handlers.items():
+            signal.signal(number, handler or signal.SIG_DFL)
 
 
 def _require_lightning() -> None:
