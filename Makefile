@@ -1,4 +1,4 @@
-# make demo · make test · make bench · make lint: each sets up .venv by itself.
+# make demo · make test · make bench · make docs · make lint: each sets up .venv by itself.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
@@ -10,7 +10,7 @@ ifneq ($(wildcard ../shared/data),)
 export P2PLANE_DATA ?= $(abspath ../shared/data)
 endif
 
-.PHONY: demo test bench lint clean
+.PHONY: demo test bench docs lint clean
 
 demo: $(READY)
 	$(BIN)/p2plane demo
@@ -26,6 +26,9 @@ lint: $(READY)
 bench: $(READY)
 	$(BIN)/python benchmarks/layer.py
 
+docs: $(READY)
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs serve
+
 # torch goes first and by its exact version, so that nothing else can choose a build of it.
 $(READY): pyproject.toml
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
@@ -35,4 +38,4 @@ $(READY): pyproject.toml
 	touch $(READY)
 
 clean:
-	rm -rf $(VENV) build dist benchmarks/results
+	rm -rf $(VENV) build dist site benchmarks/results

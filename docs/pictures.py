@@ -28,7 +28,7 @@ from p2plane.report import write_picture
 IMAGES = Path(__file__).parent / "images"
 BENCHMARK = Path(__file__).parents[1] / "benchmarks" / "results"
 METHODS = {"icp-plane": "#9a9a9a", "fgr": "#b58b5a", "ransac": "#3c3c3c", "register": "#0072b2", "tessera": "#c8102e"}
-NOISES, PAIRS = (0.0, 0.005, 0.01, 0.02), 24
+NOISES, PAIRS = (0.0, 0.01, 0.02, 0.04), 24
 RIGHT_DEG, RIGHT_SHIFT = 5.0, 0.1
 
 
@@ -96,19 +96,24 @@ def gradients() -> None:
 
 
 def noise() -> None:
-    """How often each method is right, as noise grows; the numbers are kept beside the picture."""
-    rows = [(level, name, _share_right(name, level)) for level in NOISES for name in METHODS]
+    """How far each method is off, and how often it is right, as noise grows; the errors are kept beside the picture."""
+    rows = [(level, name, *errors) for level in NOISES for name in METHODS for errors in _errors(name, level)]
     with (IMAGES / "noise.csv").open("w", newline="") as file:
-        csv.writer(file).writerows([("noise", "method", "right"), *rows])
-    figure, panels = new_figure(1, 1, width=6.4, height=3.6)
+        csv.writer(file).writerows([("noise", "method", "degrees", "shift"), *rows])
+    figure, panels = new_figure(1, 2, width=9.0, height=3.4)
     for name, color in METHODS.items():
-        shares = [100 * share for _, other, share in rows if other == name]
-        panels[0, 0].plot(NOISES, shares, "o-", color=color, label=name)
-    panels[0, 0].set_ylim(-3, 103)
-    panels[0, 0].legend(fontsize=8)
-    title = f"{PAIRS} pairs: within {RIGHT_DEG:g} degrees and {RIGHT_SHIFT:g} of a shape's radius"
-    frame(panels[0, 0], title, "noise, in units of a shape's radius", "right, %")
-    figure.savefig(IMAGES / "noise.png", dpi=120)
+        errors = [np.array([row[2:] for row in rows if row[:2] == (level, name)]) for level in NOISES]
+        right = [100 * np.mean((each < (RIGHT_DEG, RIGHT_SHIFT)).all(axis=1)) for each in errors]
+        style: dict[str, Any] = {"color": color, "ls": "--" if name == "register" else "-", "marker": "o", "ms": 4}
+        panels[0, 0].plot(NOISES, [np.median(each[:, 0]) for each in errors], label=name, **style)
+        panels[0, 1].plot(NOISES, right, **style)
+    panels[0, 0].set_yscale("log")
+    panels[0, 1].set_ylim(-3, 103)
+    unit = "noise, in units of a shape's radius"
+    frame(panels[0, 0], f"Median error of {PAIRS} pairs", unit, "degrees")
+    frame(panels[0, 1], f"Within {RIGHT_DEG:g} degrees and {RIGHT_SHIFT:g} of the radius", unit, "right, %")
+    legend_below(figure, panels[0, 0].get_legend_handles_labels()[0])
+    figure.savefig(IMAGES / "noise.png", dpi=110)
 
 
 PICTURES: dict[str, Callable[[], None]] = {each.__name__: each for each in (demo, corridor, circle, gradients, noise)}
@@ -142,19 +147,19 @@ def _energy(H: np.ndarray, c: np.ndarray, g: np.ndarray) -> np.ndarray:
     return np.einsum("a...,ab,b...->...", g, H, g) - 2 * np.einsum("a,a...->...", c, g)
 
 
-def _share_right(name: str, level: float) -> float:
-    settings = replace(PROTOCOLS["cpu-noisy"], noise=level)
-    pairs = PairDataset(SyntheticShapes("test"), settings)
-    registrar, right = method(name), 0
+def _errors(name: str, level: float) -> list[tuple[float, float]]:
+    """Degrees and shift by which each pair is off."""
+    pairs = PairDataset(SyntheticShapes("test"), replace(PROTOCOLS["cpu-noisy"], noise=level))
+    registrar, errors = method(name), []
     for index in range(PAIRS):
         pair = pairs[index * (len(pairs) // PAIRS)]
         clouds = [each[None] for each in (pair.source, pair.target, pair.source_normals, pair.target_normals)]
         with torch.no_grad():
             T = registrar(*clouds, generator=torch.Generator().manual_seed(index)).T_target_source[0].double()
         T_true = pair.T_target_source.double()
-        turned, shifted = rotation_error(T, T_true).rad2deg(), translation_error(T, T_true)
-        right += bool(turned < RIGHT_DEG and shifted < RIGHT_SHIFT)
-    return right / PAIRS
+        off = rotation_error(T, T_true).rad2deg(), translation_error(T, T_true)
+        errors.append((round(float(off[0]), 4), round(float(off[1]), 5)))
+    return errors
 
 
 if __name__ == "__main__":

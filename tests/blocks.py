@@ -83,7 +83,7 @@ def _run_python(block: Block, names: dict[str, Any]) -> None:
         ast.increment_lineno(statement, block.line - 1)
         said = io.StringIO()
         with contextlib.redirect_stdout(said):
-            exec(compile(ast.Module([statement], []), str(block.page), "exec"), names)
+            exec(compile(ast.Module([statement], []), str(block.page), "exec", dont_inherit=True), names)
         last = lines[(statement.end_lineno or 0) - block.line]
         promised = _EXPECTED.search(last)
         if promised:

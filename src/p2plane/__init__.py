@@ -17,7 +17,7 @@ from p2plane.solve.general import implicit_pose
 from p2plane.solve.layers import PlaneToPlane, PointToDistribution, PointToPlane, PointToPoint, SymmetricPointToPlane
 from p2plane.solve.robust import Cauchy, GemanMcClure, Huber, Trimmed, Tukey
 
-__version__ = "0.1.0.dev0"
+__version__ = "0.1.0"
 
 __all__ = [
     "Alignment",

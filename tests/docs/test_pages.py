@@ -2,15 +2,29 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 import torch
 
+from p2plane.data.catalog import CATALOG
+from p2plane.methods import METHODS
+from p2plane.networks.registry import CONFIGS, MODELS
 from tests.blocks import Block, blocks_of, run
 
 DOCS = Path(__file__).parents[2] / "docs"
 PAGES = [page for page in sorted(DOCS.rglob("*.md")) if blocks_of(page)]
+
+
+@pytest.fixture(autouse=True)
+def _registries_stay_as_they_were() -> Iterator[None]:
+    registries: tuple[dict, ...] = (CATALOG, CONFIGS, METHODS, MODELS)
+    before = [dict(registry) for registry in registries]
+    yield
+    for registry, content in zip(registries, before, strict=True):
+        registry.clear()
+        registry.update(content)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(DOCS)))

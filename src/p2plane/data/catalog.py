@@ -61,6 +61,7 @@ CATALOG = {
         "objects made by program, of the same 40 categories (built in)", lambda split, root: SyntheticShapes(split)
     ),
 }
+"""The data sets by name."""
 
 
 def open_shapes(name: str, split: str, root: str | os.PathLike | None = None) -> Shapes:

@@ -20,6 +20,7 @@ MODELS: dict[str, type[RegistrationNetwork]] = {
     "pointnetlk": PointNetLK,
     "tessera": Tessera,
 }
+"""The networks by name."""
 
 CONFIGS: dict[str, Any] = {
     "dcp": DCPConfig,
@@ -29,3 +30,4 @@ CONFIGS: dict[str, Any] = {
     "pointnetlk": PointNetLKConfig,
     "tessera": TesseraConfig,
 }
+"""The dataclasses of their settings."""
