@@ -1,4 +1,4 @@
-"""Measure the layer: ``python benchmarks/layer.py [--out benchmarks/results] [--quick]``.
+"""Measure the layer: ``python benchmarks/layer.py [--out benchmarks/results] [--threads 1] [--quick]``.
 
 Writes CSV files, charts and a table of ratios with the goals beside them, and prints the table.
 """
@@ -45,7 +45,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--out", type=Path, default=HERE / "results", help="folder for results (default %(default)s)")
     parser.add_argument("--quick", action="store_true", help="few rounds: whether it runs, not how fast")
     parser.add_argument("--seed", type=int, default=0, help="of the clouds (default %(default)s)")
+    parser.add_argument(
+        "--threads", type=int, default=1, help="of torch, for every contestant alike (default %(default)s)"
+    )
     options = parser.parse_args(arguments)
+    torch.set_num_threads(options.threads)
     effort = QUICK if options.quick else Effort()
     options.out.mkdir(parents=True, exist_ok=True)
     run(options.out, effort, options.seed)

@@ -115,9 +115,13 @@ def markdown(lines: Sequence[Ratio], settings: Mapping[str, Any]) -> str:
         f"(Procrustes: without normals); exact is the default solver, Newton's. "
         f"Times: of {settings['rounds']} rounds in which the contestants take turns. "
         f"Errors of the penalty: float64, of {settings['pairs']} pairs. "
-        f"torch {settings['torch']}, {settings['threads']} threads, {settings['cpu']}, seed {settings['seed']}."
+        f"torch {settings['torch']}, {_threads(settings['threads'])} of {settings['cpu']}, seed {settings['seed']}."
     )
     return "\n".join([*(f"| {row} |" for row in padded), "", note, ""])
+
+
+def _threads(count: int) -> str:
+    return "one thread" if count == 1 else f"{count} threads"
 
 
 def _cells(line: Ratio) -> tuple[str, ...]:
