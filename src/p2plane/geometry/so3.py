@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import math
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
@@ -104,14 +106,25 @@ def random(
 
 def icosahedral() -> Tensor:
     """(60, 3, 3) the rotations of an icosahedron, float64; none of SO(3) is more than 44.5 degrees from one of them."""
-    axis = torch.nn.functional.normalize(torch.tensor([0.0, 1.0, (1 + 5**0.5) / 2], dtype=torch.float64), dim=0)
-    fifth = exp(2 * math.pi / 5 * axis)
-    half = torch.diag(torch.tensor([-1.0, -1.0, 1.0], dtype=torch.float64))
-    group = torch.eye(3, dtype=torch.float64)[None]
-    while len(group) < 60:  # every product with a generator, without repetitions
-        products = torch.cat([group, group @ fifth, group @ half])
-        group = project(torch.unique((products * 1e6).round() / 1e6 + 0.0, dim=0))
-    return group
+    golden = (1 + 5**0.5) / 2
+    signs = list(itertools.product((1.0, -1.0), repeat=3))
+    # Quaternions in half units, one of each pair q and -q: four units, eight of halves, and the even permutations of
+    # (golden, 1, 1 / golden, 0).
+    units = [[2.0 * (i == j) for j in range(4)] for i in range(4)]
+    halves = [[1.0, *some] for some in signs]
+    even = [order for order in itertools.permutations(range(4)) if _is_even(order)]
+    rest = [[(golden, b, c / golden, 0.0)[k] for k in order] for order in even for a, b, c in signs if a > 0]
+    w, x, y, z = (torch.tensor([*units, *halves, *rest], dtype=torch.float64) / 2).unbind(-1)
+    rows = [
+        [1 - 2 * (y * y + z * z), 2 * (x * y - w * z), 2 * (x * z + w * y)],
+        [2 * (x * y + w * z), 1 - 2 * (x * x + z * z), 2 * (y * z - w * x)],
+        [2 * (x * z - w * y), 2 * (y * z + w * x), 1 - 2 * (x * x + y * y)],
+    ]
+    return torch.stack([torch.stack(row, dim=-1) for row in rows], dim=-2)
+
+
+def _is_even(order: Sequence[int]) -> bool:
+    return sum(a > b for a, b in itertools.combinations(order, 2)) % 2 == 0
 
 
 def spread(count: int) -> Tensor:
