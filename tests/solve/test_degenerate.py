@@ -211,6 +211,24 @@ def nothing() -> dict[str, tuple[MatchedPair, dict[str, Tensor]]]:
     }
 
 
+@pytest.mark.parametrize("noise", [0.0, 0.05])
+def test_two_distinct_normals_leave_one_direction_open_in_float32(noise):
+    """As in a corridor, or where a network has picked a few points of two faces of a box."""
+    source = uniform(2, 32, 3, seed=11)
+    normals = torch.tensor([[1.0, 0.0, 0.0], [0.6, 0.8, 0.0]], dtype=torch.float64).repeat(16, 1).expand(2, 32, 3)
+    T = se3.exp(0.3 * uniform(2, 6, seed=12))
+    target = se3.apply(T, source) + noise * uniform(2, 32, 3, seed=13)
+    inputs = [tensor.float().requires_grad_() for tensor in (source, target, normals)]
+    alignment = point_to_plane(*inputs)
+    assert alignment.observability.determined.tolist() == [5, 5]
+    assert alignment.residuals.abs().max() <= max(1e-5, 2 * noise)
+    gradients = torch.autograd.grad(alignment.T_target_source.square().sum(), inputs)
+    assert all(gradient.isfinite().all() for gradient in (alignment.T_target_source, *gradients))
+    along = gradients[1].sum(1)[:, 2].abs()  # the open direction is z, and moving the target along it moves nothing
+    assert (along <= 1e-5).all()
+    assert gradients[1].abs().max() > 1e-4
+
+
 @pytest.mark.parametrize("distance", DISTANCES)
 @pytest.mark.parametrize("case", nothing())
 def test_a_pair_that_says_nothing_stays_at_initial_and_is_not_converged(distance, case):

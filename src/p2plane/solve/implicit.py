@@ -17,21 +17,13 @@ import torch
 from torch import Tensor
 
 from p2plane.solve import minimize as search
-from p2plane.solve.inputs import Pairs, without_autocast
+from p2plane.solve.inputs import Pairs, on_device_of, without_autocast
 from p2plane.solve.penalty import penalty_adjoint
 from p2plane.solve.pointwise import in_the_callers_layout, pull_back, push_forward, tangent_channels
 from p2plane.solve.procrustes import closed_form
 from p2plane.solve.quadratic import Frame, Quadratic, as_channels, centered, summarize
 from p2plane.solve.starts import projected
-from p2plane.solve.tangent import (
-    Chart,
-    Derivatives,
-    all_above,
-    callers_chart,
-    derivatives,
-    eigenspace_above,
-    restricted,
-)
+from p2plane.solve.tangent import Chart, bounded_inverse, callers_chart, derivatives
 
 _POWERS = torch.tensor([-1.0, -1.0, -1.0, 0.0, 0.0, 0.0], dtype=torch.float64)[:, None]  # of the scale, in a step
 DEFAULT_LIMITS = search.Limits(max_iterations=50, tolerance=1e-9, undetermined_below=1e-6)
@@ -87,12 +79,8 @@ class CompilablePose(torch.autograd.Function):
         quadratic = summarize(Pairs(source, target, metric, weights, mask, source.shape[:1]))
         frame = quadratic.frame
         chart = chart_for(settings, frame)
-        end = _search(quadratic, frame.to_local(T_initial), chart, settings, closed=metric is None)
-        if settings.gradient == "penalty":
-            system = quadratic.matrix
-        else:
-            at_end = derivatives(quadratic, Chart(), end.T) if settings.solver == "accumulate" else end
-            system = _adjoint_matrix(at_end, quadratic, settings)
+        end, inverse = _search(quadratic, frame.to_local(T_initial), chart, settings, closed=metric is None)
+        system = quadratic.matrix if settings.gradient == "penalty" else _in_callers_units(inverse, quadratic, settings)
         return frame.to_caller(end.T), end.converged, end.iterations, quadratic.total, *frame, system
 
     @staticmethod
@@ -141,7 +129,7 @@ class OptimalPose(CompilablePose):
         if ctx.settings.gradient != "exact":
             raise NotImplementedError(f"forward mode must go with gradient='exact', got {ctx.settings.gradient!r}")
         end = _End.saved(ctx)
-        rate = push_forward(as_channels(end.pairs), end.T, tangent_channels(tangents[:4], end.pairs))
+        rate = push_forward(as_channels(end.pairs, torch.float64), end.T, tangent_channels(tangents[:4], end.pairs))
         return end.adjoint(rate).neg(), *(None,) * 7
 
 
@@ -149,10 +137,16 @@ class OptimalPose(CompilablePose):
 CompilablePose.forward.__signature__ = inspect.signature(CompilablePose.forward)  # type: ignore[attr-defined]
 
 
-def _search(quadratic: Quadratic, T_initial: Tensor, chart: Chart, settings: Settings, closed: bool) -> search.Minimum:
-    if settings.solver == "accumulate":
-        return search.accumulate(quadratic, T_initial, chart, settings.limits)
-    return search.minimize(quadratic, T_initial, chart, closed_form if closed else projected, settings.limits)
+def _search(
+    quadratic: Quadratic, T_initial: Tensor, chart: Chart, settings: Settings, closed: bool
+) -> tuple[search.Minimum, Tensor]:
+    """Where the search ends, and the inverse of the Hessian there."""
+    limits = settings.limits
+    if settings.solver == "newton":
+        return search.minimize(quadratic, T_initial, chart, closed_form if closed else projected, limits)
+    end = search.accumulate(quadratic, T_initial, chart, limits)
+    at_end = derivatives(quadratic, Chart(), end.T)
+    return end, bounded_inverse(at_end.hessian, at_end.gauss_newton, limits.undetermined_below)
 
 
 @dataclass(frozen=True)
@@ -177,7 +171,9 @@ class _End:
             if ctx.settings.gradient != "penalty":
                 chart = Chart() if ctx.settings.solver == "accumulate" else chart_for(ctx.settings, frame)
                 at_end = derivatives(quadratic, chart, frame.to_local(T))
-                system = _adjoint_matrix(at_end, quadratic, ctx.settings)
+                limit = ctx.settings.limits.undetermined_below
+                inverse = bounded_inverse(at_end.hessian, at_end.gauss_newton, limit)
+                system = _in_callers_units(inverse, quadratic, ctx.settings)
         return _End(pairs, T, frame, total, system, ctx.settings)
 
     def adjoint(self, G: Tensor) -> Tensor:
@@ -193,24 +189,9 @@ class _End:
         return torch.bmm(jacobian.mT, along).view(-1, 3, 4)
 
 
-def _adjoint_matrix(at_end: Derivatives | search.Minimum, quadratic: Quadratic, settings: Settings) -> Tensor:
-    """(B, F, F) the inverse of the energy's Hessian, in the caller's units."""
+def _in_callers_units(inverse: Tensor, quadratic: Quadratic, settings: Settings) -> Tensor:
+    """(B, F, F) the inverse of the energy's Hessian, of that in local units."""
     # A step along t is one in units of the scale, and the energy is divided by its own unit.
-    powers = Chart(free=settings.free).select(_POWERS.to(quadratic.matrix.device), 0)
+    powers = Chart(free=settings.free).select(on_device_of(inverse, _POWERS), 0)
     units = torch.pow(quadratic.frame.scale, powers)  # (B, F, 1)
-    inverse = bounded_inverse(at_end.hessian, at_end.gauss_newton, settings.limits.undetermined_below)
     return inverse * (units * (units.mT / quadratic.total))
-
-
-def bounded_inverse(hessian: Tensor, gauss_newton: Tensor, undetermined_below: float) -> Tensor:
-    """(B, F, F) inverse of a symmetric Hessian where it is at least the threshold, zero along all else.
-
-    Directions are left out where the data determines nothing (small eigenvalues of ``J H J^T``), and where the energy
-    does not bend upwards: no minimum is isolated there, as for the mirror image of a sphere.
-    """
-    if all_above(undetermined_below, hessian, gauss_newton):
-        return torch.cholesky_inverse(torch.linalg.cholesky_ex(hessian).L)
-    projector = eigenspace_above(undetermined_below, gauss_newton)
-    matrix = restricted(hessian, projector)
-    kept = eigenspace_above(undetermined_below, matrix)
-    return (kept @ projector).mT @ torch.linalg.solve(restricted(matrix, kept), kept @ projector)

@@ -148,6 +148,11 @@ def read(scalar: Tensor) -> float | None:
         raise
 
 
+def on_device_of(tensor: Tensor, constant: Tensor) -> Tensor:
+    """The constant where the tensor is; unlike `Tensor.to`, at no cost where it already is."""
+    return constant if constant.device == tensor.device else constant.to(tensor.device)
+
+
 def without_autocast(device: torch.device) -> AbstractContextManager:
     """A context in which products of float32 are not rounded to fewer digits."""
     is_available = torch.amp.is_autocast_available(device.type)

@@ -12,9 +12,19 @@ from torch import Tensor
 from p2plane.solve.inputs import holds
 from p2plane.solve.quadratic import Quadratic
 from p2plane.solve.starts import Proposal, Start, best_start, rotation_starts
-from p2plane.solve.tangent import Chart, Derivatives, all_above, derivatives, determined_projector, rank, restricted
+from p2plane.solve.tangent import (
+    Chart,
+    Derivatives,
+    all_above,
+    bounded_inverse,
+    derivatives,
+    determined_projector,
+    rank,
+    restricted,
+)
 
 FIRST_DAMPING = 1e-4  # of the mean, local Hessian: its eigenvalues are about one, or small where little is determined
+LONGEST_SPRINT = 5  # steps; a good start is three away
 STANDS_STILL = 1e-15  # a step that no longer shows in float64
 
 
@@ -42,8 +52,12 @@ class Minimum(NamedTuple):
         return Minimum(*(part[index] for part in self))
 
 
-def minimize(quadratic: Quadratic, T_initial: Tensor, chart: Chart, start: Start, limits: Limits) -> Minimum:
-    """The lowest minimum found; undetermined directions stay where `T_initial` has them.
+def minimize(
+    quadratic: Quadratic, T_initial: Tensor, chart: Chart, start: Start, limits: Limits
+) -> tuple[Minimum, Tensor]:
+    """The lowest minimum found, and the `bounded_inverse` of its Hessian.
+
+    Undetermined directions stay where `T_initial` has them.
 
     Args:
         quadratic: what is minimised.
@@ -53,22 +67,67 @@ def minimize(quadratic: Quadratic, T_initial: Tensor, chart: Chart, start: Start
         limits: when to stop.
     """
     proposal = best_start(quadratic, T_initial, chart, start)
-    best = _search(quadratic, T_initial, proposal, chart, limits, careful=False)
-    if all_above(limits.undetermined_below, best.gauss_newton):
-        return best
-    # Where directions are undetermined, equally good poses abound: prefer the one that is reached from the initial one.
-    best = _search(quadratic, T_initial, proposal, chart, limits, careful=True)
+    sprint = _sprint(quadratic, proposal, chart, limits)
+    if sprint is not None and proposal.is_sure is None:
+        return sprint
+    best = newton(quadratic, proposal.T, chart, limits) if sprint is None else sprint[0]
+    best = _lowest_of_unsure(quadratic, T_initial, proposal, chart, limits, False, best)
+    if not all_above(limits.undetermined_below, best.gauss_newton):
+        best = _with_directions_open(quadratic, T_initial, proposal, chart, limits)
+    return best, bounded_inverse(best.hessian, best.gauss_newton, limits.undetermined_below)
+
+
+def _sprint(quadratic: Quadratic, proposal: Proposal, chart: Chart, limits: Limits) -> tuple[Minimum, Tensor] | None:
+    """The minimum a few plain steps away, and the inverse of its Hessian; None if one has to look more closely.
+
+    Only the end is looked at. It must be no higher than the start, and determined in all directions.
+    """
+    T, steps_away = proposal.T, proposal.steps_away
+    iterations = torch.full((len(T),), steps_away, device=T.device)
+    for steps in range(1 + min(LONGEST_SPRINT, limits.max_iterations)):
+        here = derivatives(quadratic, chart, T)
+        if steps == 0:
+            highest = here.value + _slack(quadratic)
+        if steps < steps_away:
+            step = torch.linalg.solve_ex(here.hessian, here.descent).result
+        else:
+            inverse = torch.linalg.inv_ex(here.hessian).inverse
+            step = torch.bmm(inverse, here.descent)
+            short = _is_short(torch.bmm(here.descent.mT, step), limits)
+            if holds(short.all()):
+                break
+            iterations = iterations + ~short.view(-1)
+        T = chart.retract(T, step.squeeze(-1))
+    else:
+        return None
+    is_minimum = all_above(limits.undetermined_below, here.hessian, here.gauss_newton)
+    if not is_minimum or not holds((here.value <= highest).all()):
+        return None
+    return _end(T, here, short.view(-1), iterations, None), inverse
+
+
+def _with_directions_open(
+    quadratic: Quadratic, T_initial: Tensor, proposal: Proposal, chart: Chart, limits: Limits
+) -> Minimum:
+    """Where directions are undetermined, equally good poses abound: prefer one reached from the initial pose."""
+    best = newton(quadratic, proposal.T, chart, limits, careful=True)
+    best = _lowest_of_unsure(quadratic, T_initial, proposal, chart, limits, True, best)
     near = newton(quadratic, T_initial, chart, limits, careful=True)
     as_good = (near.value <= best.value + 1e-9 * (1 + best.value)) & (near.converged | ~best.converged)
     leaves_open = torch.linalg.eigvalsh(best.gauss_newton)[:, 0] < limits.undetermined_below
     return _choose(as_good & leaves_open, near, best)
 
 
-def _search(
-    quadratic: Quadratic, T_initial: Tensor, proposal: Proposal, chart: Chart, limits: Limits, careful: bool
+def _lowest_of_unsure(
+    quadratic: Quadratic,
+    T_initial: Tensor,
+    proposal: Proposal,
+    chart: Chart,
+    limits: Limits,
+    careful: bool,
+    best: Minimum,
 ) -> Minimum:
-    """The minimum that a proposal leads to; where that is not sure to be the lowest, the lowest of several."""
-    best = newton(quadratic, proposal.T, chart, limits, careful, 0 if careful else proposal.steps_away)
+    """The best minimum so far; where the proposal was not sure to lead to the lowest, the lowest of several."""
     if proposal.is_sure is None or holds(proposal.is_sure.all()) is not False:
         return best
     unsure = (~proposal.is_sure).nonzero()[:, 0]
@@ -91,20 +150,17 @@ def _lowest(
     return best
 
 
-def newton(
-    quadratic: Quadratic, T: Tensor, chart: Chart, limits: Limits, careful: bool = False, steps_away: int = 0
-) -> Minimum:
+def newton(quadratic: Quadratic, T: Tensor, chart: Chart, limits: Limits, careful: bool = False) -> Minimum:
     """Newton's method from T: damped where the energy bends downwards or a step would raise it.
 
-    With `careful`, every step stays in the directions that the data determines where it starts. If the minimum is some
-    steps away, as far as one knows, the first look at the energy is after these.
+    With `careful`, every step stays in the directions that the data determines where it starts.
     """
-    slack = 1e-14 * (1 + quadratic.matrix[:, 12:, 12:])  # rounding of the energy's terms
-    damping, steps = None, min(steps_away, limits.max_iterations)
-    T, here, iterations = _sprint(quadratic, T, chart, slack, steps)
+    slack, damping, steps = _slack(quadratic), None, 0
+    here = derivatives(quadratic, chart, T)
+    iterations = torch.zeros(len(T), dtype=torch.int64, device=T.device)
     while True:
         ahead = _look_ahead(here, limits, careful, damping)
-        short = ahead.gain <= (limits.tolerance / 1000) ** 2
+        short = _is_short(ahead.gain, limits)
         if damping is not None:
             short = short & (damping == 0)  # a damped step is short anywhere
         if steps == limits.max_iterations or holds(short.all()):
@@ -123,21 +179,14 @@ def newton(
     return _end(T, here, short.view(-1) & (ahead.info == 0), iterations, ahead.projector)
 
 
-def _sprint(
-    quadratic: Quadratic, T_start: Tensor, chart: Chart, slack: Tensor, steps: int
-) -> tuple[Tensor, Derivatives, Tensor]:
-    """Where so many of Newton's steps lead, and their number (B,); the start, and none, where the energy rose."""
-    T, here = T_start, derivatives(quadratic, chart, T_start)
-    start, iterations = here, torch.full((len(T),), steps, device=T.device)
-    for _ in range(steps):
-        step = torch.cholesky_solve(here.descent, torch.linalg.cholesky_ex(here.hessian).L)
-        T = chart.retract(T, step.squeeze(-1))
-        here = derivatives(quadratic, chart, T)
-    fell = here.value <= start.value + slack
-    if steps == 0 or holds(fell.all()):
-        return T, here, iterations
-    T, iterations, *parts = _pick(fell, (T, iterations, *here), (T_start, torch.zeros_like(iterations), *start))
-    return T, Derivatives(*parts), iterations
+def _is_short(gain: Tensor, limits: Limits) -> Tensor:
+    """(B, 1, 1) whether a step of that gain may be left out."""
+    return gain <= (limits.tolerance / 1000) ** 2
+
+
+def _slack(quadratic: Quadratic) -> Tensor:
+    """(B, 1, 1) rounding of the energy's terms."""
+    return 1e-14 * (1 + quadratic.matrix[:, 12:, 12:])
 
 
 def accumulate(quadratic: Quadratic, T_initial: Tensor, chart: Chart, limits: Limits, careful: bool = False) -> Minimum:

@@ -19,25 +19,25 @@ from p2plane.solve.quadratic import Channels, apply_metric, as_channels
 def pull_back(channels: Channels, T: Tensor, V: Tensor) -> Channels:
     """The gradients by all four inputs: the formulas at the head of this file."""
     source, target, metric, weights = channels
-    maps = torch.cat([T, V], dim=1)  # (B, 6, 4)
+    maps = torch.cat([T.neg(), V], dim=1)  # (B, 6, 4)
     moved = torch.baddbmm(maps[:, :, 3:], maps[:, :, :3], source)
-    residual, adjoint = moved[:, :3] - target, moved[:, 3:]  # r_i and u_i
+    residual, adjoint = moved[:, :3] + target, moved[:, 3:]  # -r_i, so that nothing large has to be negated, and u_i
     to_metric = None
     if metric is not None and metric.ndim == 3:
-        height = torch.linalg.vecdot(metric, residual, dim=1)[:, None]  # n.r
+        height = torch.linalg.vecdot(metric, residual, dim=1)[:, None]  # -n.r
         lift = torch.linalg.vecdot(metric, adjoint, dim=1)[:, None]  # n.u
-        to_weights = (height * lift).neg()
+        to_weights = height * lift
         height, lift = weights * height, weights * lift
         forces = torch.cat([lift, height], dim=1)[:, :, None] * metric[:, None]  # (B, 2, 3, N)
-        to_metric = torch.addcmul(height * adjoint, lift, residual).neg()
+        to_metric = torch.addcmul(height * adjoint, lift, residual)
     else:
         pulled = apply_metric(metric, residual)
-        to_weights = -(adjoint * pulled).sum(1, keepdim=True)
+        to_weights = (adjoint * pulled).sum(1, keepdim=True)
         forces = torch.stack([weights * apply_metric(metric, adjoint), weights * pulled], dim=1)
         if metric is not None:
             outer = adjoint[:, :, None] * residual[:, None]
-            to_metric = -weights[:, None] * (outer + outer.transpose(1, 2)) / 2
-    to_source = torch.bmm(maps[:, :, :3].mT.neg(), forces.flatten(1, 2))
+            to_metric = weights[:, None] * (outer + outer.transpose(1, 2)) / 2
+    to_source = torch.bmm(maps[:, :, :3].mT, forces.flatten(1, 2))
     return Channels(to_source, forces[:, 0], to_metric, to_weights)
 
 
@@ -84,4 +84,4 @@ def tangent_channels(tangents: tuple, pairs: Pairs) -> Channels:
     )
     if weights is None:
         weights = source.new_zeros(source.shape[:2])
-    return as_channels(Pairs(source, target, metric, weights, pairs.mask, pairs.batch_shape))
+    return as_channels(Pairs(source, target, metric, weights, pairs.mask, pairs.batch_shape), torch.float64)

@@ -23,14 +23,14 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from p2plane.solve.inputs import Pairs, explain_not_finite, read
+from p2plane.solve.inputs import Pairs, explain_not_finite, on_device_of, read
 
 POINTS_AT_ONCE = 1 << 14  # what the pass allocates stays near the cache, however many points there are
 # Powers of the scale in the units of what the form is a form in: the entries of T, row by row, and the one.
 _POWERS = torch.tensor([0.0 if k % 4 == 3 else -1.0 for k in range(13)], dtype=torch.float64)
-# (169, 2) from the form's entries to the traces of what belongs to R, and to t.
-_TRACES = torch.stack([torch.diag(torch.eq(_POWERS, power)).double().flatten() for power in (-1.0, 0.0)], dim=1)
-_TRACES[-1] = 0  # the one belongs to neither
+# (13, 2) from the form's diagonal to the traces of what belongs to R, and to t; the one belongs to neither.
+_TRACES = torch.stack([_POWERS == -1, _POWERS == 0], dim=1).double() * (torch.arange(13) < 12)[:, None]
+ROWS_APART = 8  # more than the points of a row: a power of two apart, all rows would share a few lines of the cache
 
 
 class Frame(NamedTuple):
@@ -47,7 +47,7 @@ class Frame(NamedTuple):
     def centered(self, T: Tensor) -> Tensor:
         """(B, 3, 4) pose between the centred clouds before they are scaled, of a pose between the caller's."""
         R, t = T.split_with_sizes((3, 1), dim=-1)
-        return torch.cat([R, torch.baddbmm(t - self.target_center, R, self.source_center)], dim=-1)
+        return torch.cat([R, self._between_centers(R, t)], dim=-1)
 
     def centered_direction(self, V: Tensor) -> Tensor:
         """(B, 3, 4) the same for a direction in which the pose moves."""
@@ -56,14 +56,18 @@ class Frame(NamedTuple):
 
     def to_local(self, T: Tensor) -> Tensor:
         """(B, 3, 4) pose between the local frames, of a pose between the caller's."""
-        R, t = self.centered(T).split_with_sizes((3, 1), dim=-1)
-        return torch.cat([R, t / self.scale], dim=-1)
+        R, t = T.split_with_sizes((3, 1), dim=-1)
+        return torch.cat([R, self._between_centers(R, t) / self.scale], dim=-1)
 
     def to_caller(self, T: Tensor) -> Tensor:
         """(B, 3, 4) pose between the caller's frames, of a pose between the local ones."""
-        R = T[:, :, :3]
-        t = torch.addcmul(self.target_center, self.scale, T[:, :, 3:])
+        R, t = T.split_with_sizes((3, 1), dim=-1)
+        t = torch.addcmul(self.target_center, self.scale, t)
         return torch.cat([R, torch.baddbmm(t, R, self.source_center, alpha=-1)], dim=-1)
+
+    def _between_centers(self, R: Tensor, t: Tensor) -> Tensor:
+        """(B, 3, 1) from the target's centre to where the caller's pose takes the source's."""
+        return torch.baddbmm(t - self.target_center, R, self.source_center)
 
 
 class Channels(NamedTuple):
@@ -73,6 +77,11 @@ class Channels(NamedTuple):
     target: Tensor  # (B, 3, N)
     metric: Tensor | None  # None, (B, 3, N) or (B, 3, 3, N)
     weights: Tensor  # (B, 1, N)
+
+    def double(self) -> Channels:
+        """The same in float64."""
+        metric = None if self.metric is None else self.metric.double()
+        return Channels(self.source.double(), self.target.double(), metric, self.weights.double())
 
 
 @dataclass(frozen=True)
@@ -113,25 +122,25 @@ def summarize(pairs: Pairs, frame: Frame | None = None) -> Quadratic:
     Gradient: source, target, metric, weights, at a fixed frame.
     """
     channels = as_channels(pairs)
-    centers = _centers(channels, pairs.precision) if frame is None else frame
+    centers = _centers(channels) if frame is None else frame
     form = _quadratic_form(channels, centers)
     # gradient stops here: the optimal pose does not depend on the units it is computed in
-    traces = (form.detach().flatten(1) @ _TRACES.to(form.device)).view(-1, 2, 1, 1)
+    traces = (form.detach().diagonal(dim1=1, dim2=2) @ on_device_of(form, _TRACES)).view(-1, 2, 1, 1)
     squares, total = traces.unbind(1)  # (B, 1, 1) each, sum of w tr(W) |x|^2 and of w tr(W)
     total = total + (total == 0)
     if frame is None:
         frame = centers._replace(scale=_scale(squares / total, centers, pairs.source.dtype))
     # The form of E / scale^2 in (R, t / scale, 1): only what belongs to t keeps its size.
-    units = torch.pow(frame.scale, _POWERS.to(total.device))  # (B, 1, 13)
+    units = torch.pow(frame.scale, on_device_of(form, _POWERS))  # (B, 1, 13)
     matrix = form * (units.mT * (units / total))
     if not math.isfinite(read(matrix.sum()) or 0):
         explain_not_finite(pairs)
     return Quadratic(matrix, total, frame)
 
 
-def as_channels(pairs: Pairs, dtype: torch.dtype = torch.float64) -> Channels:
-    """The pairs channel first, in the caller's coordinates."""
-    metric = pairs.metric
+def as_channels(pairs: Pairs, dtype: torch.dtype | None = None) -> Channels:
+    """The pairs channel first, in the caller's coordinates, and as precise as the points unless a dtype is given."""
+    metric, dtype = pairs.metric, dtype or pairs.precision
     if metric is not None and metric.ndim == 3:
         metric = _channel_first(metric, pairs.mask, dtype)
     elif metric is not None:
@@ -148,14 +157,15 @@ def centered(channels: Channels, frame: Frame) -> Channels:
     return Channels(source, target, channels.metric, channels.weights)
 
 
-def _centers(channels: Channels, precision: torch.dtype) -> Frame:
+def _centers(channels: Channels) -> Frame:
     """The weighted centroids, with the scale one; as precise as the points, so that they can be subtracted in that."""
     # gradient stops here: the optimal pose does not depend on the coordinates it is computed in
     source, target, weights = (part.detach() for part in (channels.source, channels.target, channels.weights))
-    total = weights.sum(-1, keepdim=True).clamp_min(torch.finfo(weights.dtype).tiny)  # (B, 1, 1)
-    centers = (torch.bmm(points, weights.mT) / total for points in (source, target))
-    source_center, target_center = (center.to(precision).double() for center in centers)
-    return Frame(source_center, target_center, torch.ones_like(total))
+    total = weights.sum(-1, keepdim=True)  # (B, 1, 1)
+    shares = weights / (total + (total == 0))
+    # A sum, not a product of matrices, which autocast would round.
+    source_center, target_center = ((points * shares).sum(-1, keepdim=True).double() for points in (source, target))
+    return Frame(source_center, target_center, torch.ones_like(source_center[:, :1]))
 
 
 def _scale(mean_square: Tensor, centers: Frame, dtype: torch.dtype) -> Tensor:
@@ -192,12 +202,18 @@ def _quadratic_form(channels: Channels, frame: Frame) -> Tensor:
     """(B, 13, 13) sum over the pairs about the centres of the frame, a block of points at a time."""
     batch, _, count = channels.source.shape
     is_planes = channels.metric is not None and channels.metric.ndim == 3
-    form = _form_of_planes if is_planes and not torch.is_grad_enabled() else _form_of_quadrics
+    form = _form_of_planes if is_planes and _may_write_in_place() else _form_of_quadrics
     if batch * count <= POINTS_AT_ONCE:
         return form(channels, frame)
     size = max(1, POINTS_AT_ONCE // count)
     some = [slice(i, i + size) for i in range(0, batch, size)]
     return torch.cat([_sum_over_blocks(form, _part(channels, i), Frame(*(part[i] for part in frame))) for i in some])
+
+
+def _may_write_in_place() -> bool:
+    """Whether nobody follows the operations: a gradient, a compiler, or vmap and its like."""
+    is_followed = torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active()
+    return not is_followed and not torch.is_grad_enabled()
 
 
 def _sum_over_blocks(form: Callable[[Channels, Frame], Tensor], channels: Channels, frame: Frame) -> Tensor:
@@ -213,21 +229,32 @@ def _part(channels: Channels, where: Any) -> Channels:
 def _form_of_planes(channels: Channels, frame: Frame) -> Tensor:
     """A plane's distance is linear in the pose, ``n.(T x~ - y) = (n (x) x~, -n.y) . g~``: a sum of squared rows.
 
-    Without a gradient, as the root of a weight has none at zero.
+    About the centres, the precision of the points is enough for the rows; the sum has twice that. Without a gradient,
+    as the root of a weight has none at zero.
     """
     source, target, normals, weights = channels
     assert normals is not None
-    normals = weights.sqrt() * normals
-    points = pad(source - frame.source_center, (0, 0, 0, 1), value=1.0)
-    rows = (normals[:, :, None] * points[:, None]).flatten(1, 2)  # (B, 12, N)
-    offset = torch.linalg.vecdot(normals, frame.target_center - target, dim=1)[:, None]  # (B, 1, N)
-    H, c, d = torch.bmm(rows, rows.mT), torch.bmm(rows, offset.mT), torch.bmm(offset, offset.mT)
-    return torch.cat([torch.cat([H, c], dim=2), torch.cat([c.mT, d], dim=2)], dim=1)
+    rows = _rows_apart(source, source.dtype)
+    by_pose = rows[:, :12].unflatten(1, (3, 4))  # (B, 3, 4, N)
+    normals = torch.mul(normals, weights.sqrt(), out=by_pose[:, :, 3])
+    source = source - frame.source_center.to(source.dtype)
+    torch.mul(normals[:, :, None], source[:, None], out=by_pose[:, :, :3])
+    offsets = (frame.target_center.to(target.dtype) - target).mul_(normals)
+    torch.sum(offsets, dim=1, out=rows[:, 12])
+    if rows.dtype != torch.float64:
+        rows = _rows_apart(source, torch.float64).copy_(rows)
+    return torch.bmm(rows, rows.mT)
+
+
+def _rows_apart(points: Tensor, dtype: torch.dtype) -> Tensor:
+    """(B, 13, N) room for thirteen rows of as many entries as there are points (B, 3, N)."""
+    batch, _, count = points.shape
+    return torch.empty(batch, 13, count + ROWS_APART, dtype=dtype, device=points.device)[:, :, :count]
 
 
 def _form_of_quadrics(channels: Channels, frame: Frame) -> Tensor:
     """``sum_i Q_i (x) x~_i x~_i^T`` as one product, (16 x N) by (N x 16); T~'s last row is (0, 0, 0, 1)."""
-    source, target, metric, weights = centered(channels, frame)
+    source, target, metric, weights = centered(channels, frame).double()
     if metric is None:
         metric = torch.eye(3, dtype=target.dtype, device=target.device)[..., None].expand(
             len(target), 3, 3, target.shape[-1]

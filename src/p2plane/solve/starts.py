@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from p2plane.geometry import so3
-from p2plane.solve.inputs import holds
+from p2plane.solve.inputs import holds, on_device_of
 from p2plane.solve.quadratic import Quadratic
 from p2plane.solve.tangent import Chart
 
@@ -56,7 +56,7 @@ def projected(quadratic: Quadratic, T_initial: Tensor) -> Proposal:
     any ellipsoid. There the affine map is far from a rotation, and the answer not sure.
     """
     hessian, constant = quadratic.matrix[:, :12, :12], quadratic.matrix[:, :12, 12:]
-    factor, _ = torch.linalg.cholesky_ex(hessian + _REGULARIZER.to(hessian.device))
+    factor, _ = torch.linalg.cholesky_ex(hessian + on_device_of(hessian, _REGULARIZER))
     pulled = torch.sub(EPS * T_initial.reshape(-1, 12, 1), constant)
     affine = torch.cholesky_solve(pulled, factor).view(-1, 3, 4)
     A, t = affine.split_with_sizes((3, 1), dim=-1)
@@ -70,7 +70,7 @@ def projected(quadratic: Quadratic, T_initial: Tensor) -> Proposal:
 
 def _defect(A: Tensor) -> Tensor:
     """(B, 3, 3) ``A^T A - I``."""
-    return torch.baddbmm(_IDENTITY.to(A.device), A.mT, A, beta=-1)
+    return torch.baddbmm(on_device_of(A, _IDENTITY), A.mT, A, beta=-1)
 
 
 def _orthonormalized(A: Tensor, defect: Tensor) -> Tensor:
@@ -86,7 +86,7 @@ def _orthonormalized(A: Tensor, defect: Tensor) -> Tensor:
 
 def rotation_starts(quadratic: Quadratic, T_initial: Tensor, chart: Chart) -> list[Tensor]:
     """(B, 3, 4) the best few of sixty rotations spread over SO(3), each with its best translation."""
-    rotations = _ROTATIONS.to(T_initial.device)
+    rotations = on_device_of(T_initial, _ROTATIONS)
     entries = pad(rotations, (0, 1)).flatten(1)  # (60, 12), no translation yet
     slope = entries @ quadratic.matrix[:, :12, 3:12:4] + quadratic.matrix[:, 12:, 3:12:4]  # (B, 60, 3) by t at t = 0
     curvature = quadratic.matrix[:, 3:12:4, 3:12:4]

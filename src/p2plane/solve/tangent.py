@@ -19,7 +19,7 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from p2plane.geometry import so3
-from p2plane.solve.inputs import holds
+from p2plane.solve.inputs import holds, on_device_of
 from p2plane.solve.quadratic import Frame, Quadratic
 
 
@@ -55,15 +55,16 @@ def _derivative_map() -> Tensor:
 
     The curvature of SO(3) is the symmetric part of ``P = [R | arm] S^T`` minus its trace, S the half gradient by T.
     """
-    product = torch.eye(169, dtype=torch.float64).view(169, 13, 13)
     turns = so3.hat(torch.eye(3, dtype=torch.float64)).mT.flatten(1)  # K_k as a sum of rows j k
     tangent = torch.block_diag(turns, torch.eye(3, dtype=torch.float64))  # (6, 12)
-    gauss_newton = tangent @ product[:, :12, :12] @ tangent.T
-    descent, P = -product[:, :12, 12] @ tangent.T, product[:, :9, 12].view(169, 3, 3)
+    gauss_newton = pad(torch.kron(tangent, tangent).view(36, 12, 12), (0, 1, 0, 1)).flatten(1).T  # (169, 36)
+    descent = pad(-tangent[:, :, None], (12, 0, 0, 1)).flatten(1).T  # (169, 6)
+    product = torch.eye(169, dtype=torch.float64).view(169, 13, 13)
+    P = product[:, :9, 12].view(169, 3, 3)
     trace = P.diagonal(dim1=1, dim2=2).sum(-1)[:, None, None]
     curvature = (P + P.mT) / 2 - trace * torch.eye(3, dtype=torch.float64)
-    hessian = gauss_newton + pad(curvature, (0, 3, 0, 3))
-    return torch.cat([hessian.flatten(1), gauss_newton.flatten(1), descent, product[:, 12, 12:]], dim=1)
+    hessian = gauss_newton + pad(curvature, (0, 3, 0, 3)).flatten(1)
+    return torch.cat([hessian, gauss_newton, descent, product[:, 12, 12:]], dim=1)
 
 
 _GENERATORS = so3.hat(torch.eye(3, dtype=torch.float64)).flatten(1)  # (3, 9)
@@ -105,14 +106,14 @@ class Chart:
     def jacobian(self, T: Tensor) -> Tensor:
         """(B, F, 12) the free tangent directions at T, each as the change of its twelve entries."""
         by_lever, constant = _JACOBIAN_MAPS[self.has_arm]
-        directions = torch.addmm(constant.to(T.device), self.lever(T).flatten(1), by_lever.to(T.device))
+        directions = torch.addmm(on_device_of(T, constant), self.lever(T).flatten(1), on_device_of(T, by_lever))
         return self.select(directions.view(-1, 6, 12), 1)
 
     def rows(self, T: Tensor) -> Tensor:
         """(B, 13, 13) what the derivatives at T are made of, see `_row_map`."""
         by_entries, constant = _ROW_MAPS[self.has_arm]
         entries = torch.cat([self.lever(T), T], dim=1) if self.has_arm else T
-        return torch.addmm(constant.to(T.device), entries.flatten(1), by_entries.to(T.device)).view(-1, 13, 13)
+        return torch.addmm(on_device_of(T, constant), entries.flatten(1), on_device_of(T, by_entries)).view(-1, 13, 13)
 
     def select(self, tensor: Tensor, dim: int) -> Tensor:
         """The free ones of six."""
@@ -144,7 +145,7 @@ def callers_chart(frame: Frame) -> Chart:
 
 def _rodrigues_turn(a: Tensor, lever: Tensor) -> Tensor:
     """(B, 3, C) ``exp(a) lever``; like `so3.exp`, in fewer operations, as no derivative is taken of it."""
-    skew = (a.squeeze(-1) @ _GENERATORS.to(a.device)).view(-1, 3, 3)
+    skew = (a.squeeze(-1) @ on_device_of(a, _GENERATORS)).view(-1, 3, 3)
     once = torch.bmm(skew, lever)
     angle = torch.linalg.vector_norm(a, dim=1, keepdim=True)
     first, half = torch.sinc(angle / math.pi), torch.sinc(angle / (2 * math.pi))
@@ -157,9 +158,9 @@ def _cayley_turn(a: Tensor, lever: Tensor) -> Tensor:
 
     The angle is ``2 atan(|a| / 2)``, less than pi however long a is, which suits the steps of a search.
     """
-    skew = (a.squeeze(-1) @ _GENERATORS.to(a.device)).view(-1, 3, 3)
+    skew = (a.squeeze(-1) @ on_device_of(a, _GENERATORS)).view(-1, 3, 3)
     once = torch.bmm(skew, lever)
-    denominator = torch.baddbmm(_ONE.to(a.device), a.mT, a, alpha=0.25)
+    denominator = torch.baddbmm(on_device_of(a, _ONE), a.mT, a, alpha=0.25)
     return torch.addcdiv(lever, torch.baddbmm(once, skew, once, alpha=0.5), denominator)
 
 
@@ -176,7 +177,7 @@ def derivatives(quadratic: Quadratic, chart: Chart, T: Tensor) -> Derivatives:
     """The derivatives along the chart at T: all of them are sums of the products of thirteen rows."""
     rows = chart.rows(T)
     products = torch.bmm(torch.bmm(rows, quadratic.matrix), rows.mT)
-    parts = products.view(-1, 169) @ _DERIVATIVES_OF_PRODUCTS.to(T.device)
+    parts = products.view(-1, 169) @ on_device_of(T, _DERIVATIVES_OF_PRODUCTS)
     hessian, gauss_newton, descent, value = parts.unsqueeze(-1).split_with_sizes((36, 36, 6, 1), dim=1)
     hessian, gauss_newton = hessian.view(-1, 6, 6), gauss_newton.view(-1, 6, 6)
     if len(chart.free) < 6:
@@ -208,6 +209,20 @@ def all_above(threshold: float, *matrices: Tensor) -> bool:
     lowered = torch.cat([matrix.detach() for matrix in matrices])
     lowered.diagonal(dim1=1, dim2=2).sub_(threshold)
     return holds(torch.linalg.cholesky_ex(lowered).info.any()) is False
+
+
+def bounded_inverse(hessian: Tensor, gauss_newton: Tensor, undetermined_below: float) -> Tensor:
+    """(B, F, F) inverse of a symmetric Hessian where it is at least the threshold, zero along all else.
+
+    Directions are left out where the data determines nothing (small eigenvalues of ``J H J^T``), and where the energy
+    does not bend upwards: no minimum is isolated there, as for the mirror image of a sphere.
+    """
+    if all_above(undetermined_below, hessian, gauss_newton):
+        return torch.linalg.inv_ex(hessian).inverse
+    projector = eigenspace_above(undetermined_below, gauss_newton)
+    matrix = restricted(hessian, projector)
+    kept = eigenspace_above(undetermined_below, matrix)
+    return (kept @ projector).mT @ torch.linalg.solve(restricted(matrix, kept), kept @ projector)
 
 
 def restricted(matrix: Tensor, projector: Tensor | None) -> Tensor:
