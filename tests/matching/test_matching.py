@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-from p2plane.matching.hard import hard_match
+from p2plane.matching.hard import Picks, hard_match
 from p2plane.matching.keypoints import strongest, take
 from p2plane.matching.pointers import leading_eigenvector, soft_normal_tensors, soft_points
 from p2plane.matching.sinkhorn import log_sinkhorn
@@ -84,6 +84,21 @@ def test_absent_targets_are_never_picked():
     logits[..., 2] = float("-inf")
     match = hard_match(logits, sample=True, generator=torch.Generator().manual_seed(1))
     assert match[..., 2].abs().max() == 0
+
+
+@pytest.mark.parametrize("sample", [False, True])
+def test_picks_are_the_hard_match_that_is_not_written_out(sample):
+    logits, values = random(3, 6, 5).requires_grad_(), random(3, 5, 4, seed=1).requires_grad_()
+    logits.data[1, :, 2] = float("-inf")
+    G = random(3, 6, 4, seed=2)
+    answers = []
+    for pick in (lambda **noise: Picks(logits, **noise) @ values, lambda **noise: hard_match(logits, **noise) @ values):
+        picked = pick(sample=sample, generator=torch.Generator().manual_seed(5))
+        answers.append((picked, *torch.autograd.grad(picked, (logits, values), G)))
+    for ours, written_out in zip(*answers, strict=True):
+        assert_close(ours, written_out)
+    with torch.no_grad():
+        assert torch.equal(Picks(logits, sample, torch.Generator().manual_seed(5)) @ values, answers[0][0])
 
 
 def plain_sinkhorn(log_affinity: torch.Tensor, rounds: int) -> torch.Tensor:

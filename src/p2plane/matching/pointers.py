@@ -8,11 +8,13 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from p2plane.matching.hard import Picks
+
 _ROWS, _COLUMNS = (0, 0, 0, 1, 1, 2), (0, 1, 2, 1, 2, 2)  # the six entries of a symmetric matrix
 _ENTRIES = (0, 1, 2, 1, 3, 4, 2, 4, 5)  # where the nine stand among the six
 
 
-def soft_points(match: Tensor, target: Tensor) -> Tensor:
+def soft_points(match: Tensor | Picks, target: Tensor) -> Tensor:
     """(B, N, 3) means of the target (B, M, 3) under a match (B, N, M) whose rows sum to one.
 
     Gradient: both arguments.
@@ -20,7 +22,7 @@ def soft_points(match: Tensor, target: Tensor) -> Tensor:
     return match @ target
 
 
-def soft_normal_tensors(match: Tensor, target_normals: Tensor) -> Tensor:
+def soft_normal_tensors(match: Tensor | Picks, target_normals: Tensor) -> Tensor:
     """(B, N, 3, 3) means of ``n n^T`` of the target normals (B, M, 3) under a match (B, N, M).
 
     Gradient: both arguments.
@@ -28,7 +30,9 @@ def soft_normal_tensors(match: Tensor, target_normals: Tensor) -> Tensor:
     return _full(match @ _entries(target_normals))
 
 
-def soft_points_and_normal_tensors(match: Tensor, target: Tensor, target_normals: Tensor) -> tuple[Tensor, Tensor]:
+def soft_points_and_normal_tensors(
+    match: Tensor | Picks, target: Tensor, target_normals: Tensor
+) -> tuple[Tensor, Tensor]:
     """`soft_points` and `soft_normal_tensors` in one product, which goes through the match once, and once back."""
     means = match @ torch.cat([target, _entries(target_normals)], dim=-1)  # (B, N, 9)
     return means[..., :3], _full(means[..., 3:])

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from p2plane.matching.hard import Picks
 from p2plane.matching.pointers import leading_eigenvector, soft_points, soft_points_and_normal_tensors
 from p2plane.solve.alignment import Alignment
 from p2plane.solve.distances import point_to_distribution, point_to_plane, point_to_point
@@ -47,7 +48,7 @@ class HeadConfig:
 
 def pose_from_match(
     config: HeadConfig,
-    match: Tensor,
+    match: Tensor | Picks,
     source: Tensor,
     target: Tensor,
     target_normals: Tensor | None,
@@ -58,7 +59,7 @@ def pose_from_match(
     """The pose that brings the source onto what a match points to, and those points (B, N, 3).
 
     Args:
-        match: (B, N, M), rows that sum to one.
+        match: (B, N, M), rows that sum to one; or the `Picks` of one target point for each row.
         source: (B, N, 3).
         target: (B, M, 3).
         target_normals: (B, M, 3) for planes.

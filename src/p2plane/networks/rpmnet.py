@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from p2plane.geometry import se3
-from p2plane.matching.hard import hard_match
+from p2plane.matching.hard import Picks
 from p2plane.matching.keypoints import take
 from p2plane.matching.sinkhorn import log_sinkhorn
 from p2plane.networks.door import Clouds, RegistrationNetwork
@@ -150,7 +150,7 @@ class RPMNet(RegistrationNetwork):
             if clouds.source_mask is not None:  # a row without any partner has no largest entry
                 log_match = log_match.masked_fill(~clouds.source_mask[..., None], 0.0)
             sample = self.config.sample_in_training if self.training else self.config.sample_in_evaluation
-            hard = hard_match(log_match, sample=sample, generator=generator)
+            hard = Picks(log_match, sample, generator)
             normals, mask = clouds.target_normals, clouds.source_mask
             alignment, matched = pose_from_match(
                 self.config.head, hard, clouds.source, clouds.target, normals, weights, mask
