@@ -39,11 +39,13 @@ def motion_between(scan: Scan, previous: Scan, T_predicted: Tensor, seed: int) -
     """The motion T_previous_scan: near a prediction (4, 4), or anywhere if it is not to be found there."""
     T_local = previous.T_local_given @ T_predicted @ scan.T_given_local
     search = Search(scan, previous, Knowledge(T_local))
-    search.weigh("icp", _from_coarse_to_fine(search)[None])
+    search.weigh("icp", _from_coarse_to_fine(search, T_local)[None])
     answer, origin = search.answer(), "icp"
-    if not _fits(answer):
-        found = _searched(search, seed)
-        answer, origin = (answer, origin) if found is None else (found, "search")
+    if not _fits(answer):  # it may have stopped
+        search.weigh("icp", _from_coarse_to_fine(search, previous.T_local_given @ scan.T_given_local)[None])
+        answer = search.answer()
+    if not _fits(answer) and (found := _searched(search, seed)) is not None:
+        answer, origin = found, "search"
     return _motion(answer, origin, T_predicted, previous)
 
 
@@ -53,11 +55,11 @@ def unsure_information(size: float) -> Tensor:
     return sigmas.square().reciprocal().diag()
 
 
-def _from_coarse_to_fine(search: Search) -> Tensor:
+def _from_coarse_to_fine(search: Search, T_start: Tensor) -> Tensor:
     rough = search.rough
     scales = coarse_to_fine(rough.spacing, LEVELS, REACH, kernel=lambda edge: Tukey(REACH * edge))
     clouds = rough.source.points, rough.target.points, rough.source.normals, rough.target.normals
-    return icp(*clouds, initial=search.knowledge.T_initial, scales=scales).T_target_source
+    return icp(*clouds, initial=T_start, scales=scales).T_target_source
 
 
 def _searched(search: Search, seed: int) -> Answer | None:

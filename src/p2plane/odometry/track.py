@@ -46,7 +46,7 @@ class _Tracker:
             motion = motion_between(opened.scan, before, T_predicted, 1_000_003 * seed + index)
         T_world_scan = self.T_world_reference @ motion.T_previous_scan
         if opened.scan is not None:
-            if before is not None and motion.origin != "predicted" and index - previous == 1:
+            if motion.origin == "icp" and index - previous == 1:  # a jump, which had to be searched, is no velocity
                 self.T_velocity = motion.T_previous_scan
             self.reference, self.T_world_reference = (index, opened.scan), T_world_scan
         known = {field.name: getattr(motion, field.name) for field in fields(Motion)}

@@ -57,7 +57,8 @@ class Ray:
         try:
             return Outcome(item, self._ray.get(reference))
         except self._ray.exceptions.RayTaskError as error:
-            raise error.cause or error from error
+            cause = str(error.cause or error).splitlines()[:1]
+            raise RuntimeError(f"a worker of Ray could not work: {' '.join(cause)}") from error
         except self._ray.exceptions.RayError:  # the worker or its machine died, or had no memory left
             return Outcome(item, lost=True)
 
