@@ -82,22 +82,21 @@ def _sprint(quadratic: Quadratic, proposal: Proposal, chart: Chart, limits: Limi
 
     Only the end is looked at. It must be no higher than the start, and determined in all directions.
     """
-    T, steps_away = proposal.T, proposal.steps_away
-    iterations = torch.full((len(T),), steps_away, device=T.device)
+    T, iterations = proposal.T, torch.zeros(len(proposal.T), dtype=torch.int64, device=proposal.T.device)
     for steps in range(1 + min(LONGEST_SPRINT, limits.max_iterations)):
         here = derivatives(quadratic, chart, T)
         if steps == 0:
             highest = here.value + _slack(quadratic)
-        if steps < steps_away:
-            step = torch.linalg.solve_ex(here.hessian, here.descent).result
-        else:
+        may_end = steps >= proposal.steps_away
+        if may_end:
             inverse = torch.linalg.inv_ex(here.hessian).inverse
             step = torch.bmm(inverse, here.descent)
-            short = _is_short(torch.bmm(here.descent.mT, step), limits)
-            if holds(short.all()):
-                break
-            iterations = iterations + ~short.view(-1)
-        T = chart.retract(T, step.squeeze(-1))
+        else:
+            step = torch.linalg.solve_ex(here.hessian, here.descent).result
+        short = _is_short(torch.bmm(here.descent.mT, step), limits)
+        if may_end and holds(short.all()):
+            break
+        T, iterations = chart.retract(T, step.squeeze(-1)), iterations + ~short.view(-1)
     else:
         return None
     is_minimum = all_above(limits.undetermined_below, here.hessian, here.gauss_newton)
