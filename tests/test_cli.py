@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import stat
+import sys
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -11,8 +13,9 @@ import pytest
 import torch
 
 import p2plane
-from p2plane import Cloud, load_cloud, save_cloud, se3
+from p2plane import Cloud, load_cloud, register, save_cloud, se3
 from p2plane.cli import main
+from p2plane.demo.scans import demo_scans
 from tests.registration.scenes import motion, scan
 
 
@@ -121,6 +124,15 @@ def test_the_demo_recovers_the_motion_and_shows_it(tmp_path, capsys):
     assert degrees < 0.5
     assert "confident" in printed
     assert sorted(path.name for path in Path(tmp_path / "demo").iterdir()) == ["page.html", "picture.png"]
+
+
+def test_the_demo_does_without_matplotlib(tmp_path, capsys, monkeypatch):
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    from_the_truth = partial(register, method="initial", initial=demo_scans()[2])
+    monkeypatch.setattr("p2plane.registration.pipeline.register", from_the_truth)
+    assert main(["demo", "--out", str(tmp_path / "demo")]) == 0
+    assert "pip install 'p2plane[view]'" in capsys.readouterr().out
+    assert [path.name for path in Path(tmp_path / "demo").iterdir()] == ["page.html"]
 
 
 def test_the_version_is_printed(capsys):

@@ -33,5 +33,9 @@ def demo(
     )
     title, azimuth, elevation = "Two scans of a room", 50.0, 35.0
     write_page(out / "page.html", result, title=title, unit="m", up="z", azimuth=azimuth, elevation=elevation)
-    write_picture(out / "picture.png", result, unit="m", up="z", azimuth=azimuth, elevation=elevation)
-    console().print(f"To look at: {out / 'page.html'} (any browser), {out / 'picture.png'}")
+    console().print(f"To look at, in any browser: {out / 'page.html'}")
+    try:
+        write_picture(out / "picture.png", result, unit="m", up="z", azimuth=azimuth, elevation=elevation)
+        console().print(f"As a picture: {out / 'picture.png'}")
+    except ImportError as error:
+        console().print(f"No picture: {error}")
