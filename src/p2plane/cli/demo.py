@@ -38,4 +38,4 @@ def demo(
         write_picture(out / "picture.png", result, unit="m", up="z", azimuth=azimuth, elevation=elevation)
         console().print(f"As a picture: {out / 'picture.png'}")
     except ImportError as error:
-        console().print(f"No picture: {error}")
+        console().print(f"No picture: {error}", markup=False)
