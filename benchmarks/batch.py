@@ -2,10 +2,9 @@
 
     python benchmarks/batch.py [--pairs 2000] [--engines processes ray] [--method sweep]
 
-The pairs are views of built-in shapes, 768 points each, in files. Seconds are those of the whole run but for the time
-until the workers are ready, which is printed beside: it is the same for ten pairs and a million. All runs must leave the
-same file. Memory is the most that all processes of a run held after its first quarter, and after its last: it should
-not grow.
+The pairs are views of built-in shapes, 768 points each, in files. The second speedup leaves out the time until the
+first row is there, which is the same for ten pairs and a million. All runs must leave the same file. Memory is the most
+that all processes of a run held during the first quarter of its rows, and during the last: it should not grow.
 """
 
 from __future__ import annotations
@@ -41,14 +40,13 @@ def main() -> None:
         if "ray" in options.engines and importlib.util.find_spec("ray") is not None:
             runs.append(("ray", 2))
         print(f"{len(pairs)} pairs of 768 points, method {options.method}")
-        print(
-            f"{'engine':12s}{'workers':>8s}{'seconds':>10s}{'pairs/s':>10s}{'ready after':>13s}{'memory, MB':>16s}  speedup"
-        )
-        alone, first = None, None
+        print(_cells("engine", "workers", "seconds", "pairs/s", "first row", "memory, MB", "speedup", "after start"))
+        alone: Run | None = None
+        first = b""
         for engine, processes in runs:
             out = folder / f"{engine}{processes}.csv"
             run = _measured(pairs, out, engine, processes, options.method)
-            alone, first = alone or run.seconds, first or out.read_bytes()
+            alone, first = alone or run, first or out.read_bytes()
             assert out.read_bytes() == first, f"{engine} with {processes} workers left another file"
             print(_line(engine, processes, run, len(pairs), alone), flush=True)
 
@@ -69,8 +67,13 @@ class Run:
 
     @property
     def seconds(self) -> float:
-        """From the first row to the last, as if that one had taken no time either."""
-        return (self.moments[-1] - self.moments[0]) * self.rows[-1] / max(1, self.rows[-1] - self.rows[0])
+        """Until the last."""
+        return self.moments[-1] - self.start
+
+    @property
+    def pace(self) -> float:
+        """Rows a second after the first."""
+        return (self.rows[-1] - self.rows[0]) / (self.moments[-1] - self.moments[0])
 
 
 def _write_pairs(folder: Path, count: int) -> list[tuple[str, str]]:
@@ -120,13 +123,17 @@ def _memory(pid: int) -> int:
     return pages * os.sysconf("SC_PAGE_SIZE") + sum(map(_memory, children))
 
 
-def _line(engine: str, processes: int, run: Run, count: int, alone: float) -> str:
+def _line(engine: str, processes: int, run: Run, count: int, alone: Run) -> str:
     quarter = max(1, len(run.memory) // 4)
     memory = f"{max(run.memory[:quarter]) / 1e6:.0f} to {max(run.memory[-quarter:]) / 1e6:.0f}"
     goal = GOALS.get((engine, processes))
-    speedup = f"{alone / run.seconds:.2f}" + (f" (goal {goal})" if goal else "")
-    numbers = f"{run.seconds:10.1f}{count / run.seconds:10.2f}{run.ready:13.1f}{memory:>16s}"
-    return f"{engine:12s}{processes:8d}{numbers}  {speedup}"
+    cells = f"{run.seconds:.1f}", f"{count / run.seconds:.2f}", f"{run.ready:.1f}", memory
+    speedups = f"{alone.seconds / run.seconds:.2f}", f"{run.pace / alone.pace:.2f}"
+    return _cells(engine, str(processes), *cells, *speedups) + (f"  (goal {goal})" if goal else "")
+
+
+def _cells(name: str, *cells: str) -> str:
+    return f"{name:12s}" + "".join(f"{cell:>14s}" for cell in cells)
 
 
 if __name__ == "__main__":
