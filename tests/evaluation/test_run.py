@@ -17,7 +17,7 @@ from p2plane.evaluation import metrics
 from p2plane.evaluation.results import Results, make_compact, read_results
 from p2plane.evaluation.rows import COLUMNS, measured_row
 from p2plane.evaluation.run import evaluate
-from p2plane.evaluation.testsets import TEST_SETS, open_test_set
+from p2plane.evaluation.testsets import TEST_SETS, PairSource, open_test_set
 from p2plane.evaluation.text import described
 from p2plane.evaluation.worker import Evaluation, Worker
 from tests.evaluation.tiny import tiny_evaluation, tiny_weights
@@ -184,6 +184,16 @@ def test_a_pose_that_is_not_finite_is_a_flagged_identity() -> None:
     row = measured_row(0, pair, torch.full((4, 4), float("nan")), True, 0.1)
     assert (row["flags"], row["converged"], row["T_00"], row["T_01"]) == ("not-finite", 0, 1.0, 0.0)
     assert all(np.isfinite(value) for name, value in row.items() if name != "flags")
+
+
+def test_few_shapes_come_again_and_are_moved_in_other_ways(monkeypatch: pytest.MonkeyPatch) -> None:
+    count = len(open_test_set("synthetic"))
+    monkeypatch.setitem(TEST_SETS, "synthetic", PairSource("synthetic", "modelnet40", least_pairs=count + 2))
+    pairs = open_test_set("synthetic", points=64)
+    assert len(pairs) == count + 2
+    first, again = pairs[1], pairs[count + 1]
+    assert pairs.shapes[1].name == pairs.shapes[count + 1].name
+    assert (first.T_target_source - again.T_target_source).abs().max() > 1e-3
 
 
 def test_unseen_categories_are_the_second_half() -> None:

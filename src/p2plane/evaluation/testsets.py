@@ -28,6 +28,8 @@ class PairSource:
     """How pairs are made of them: a key of `p2plane.data.pairs.PROTOCOLS`."""
     unseen: bool = False
     """Whether only the second half of the categories is tested, for networks trained with the first."""
+    least_pairs: int = 0
+    """Where there are fewer shapes, they come again, and are moved in other ways."""
 
 
 TEST_SETS = {
@@ -35,7 +37,7 @@ TEST_SETS = {
     "modelnet40-cpu-unseen": PairSource("modelnet40", "cpu", unseen=True),
     "modelnet40-cpu-noisy": PairSource("modelnet40", "cpu-noisy"),
     "modelnet40": PairSource("modelnet40", "modelnet40"),
-    "icl-nuim": PairSource("icl-nuim", "icl-nuim"),
+    "icl-nuim": PairSource("icl-nuim", "icl-nuim", least_pairs=200),
     "synthetic-cpu": PairSource("synthetic", "cpu"),
     "synthetic-cpu-unseen": PairSource("synthetic", "cpu", unseen=True),
     "synthetic-cpu-noisy": PairSource("synthetic", "cpu-noisy"),
@@ -66,6 +68,8 @@ def open_test_set(
     shapes = open_shapes(source.shapes, "test", root)
     if source.unseen:
         shapes = _of_the_second_half(shapes)
+    if len(shapes) < source.least_pairs:
+        shapes = Subset(shapes, [index % len(shapes) for index in range(source.least_pairs)])
     return PairDataset(shapes, pair_settings(name, points), seed=seed, whole=True)
 
 
