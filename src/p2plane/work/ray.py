@@ -66,7 +66,7 @@ class Ray:
 def import_ray() -> Any:
     """Ray, or what to do to have it."""
     try:
-        import ray
+        import ray  # type: ignore[import-not-found,unused-ignore]
     except ImportError as error:
         raise ImportError("engine 'ray' needs Ray: pip install 'p2plane[distributed]'") from error
     return ray
