@@ -104,8 +104,10 @@ def register(
         if config.head.head == "point":
             T = kabsch(source, match @ target / (weights + 1e-5)[..., None], weights)
         else:
-            hard = hard_match(log_match, sample=network.training, generator=generator)
-            tensors = torch.einsum("bnm,bmi,bmj->bnij", hard, target_normals, target_normals)
-            T = point_to_distribution(source, hard @ target, tensors, weights).T_target_source
+            pointers = match / (weights + 1e-5)[..., None]
+            if config.plane_match == "hard":
+                pointers = hard_match(log_match, sample=network.training, generator=generator)
+            tensors = torch.einsum("bnm,bmi,bmj->bnij", pointers, target_normals, target_normals)
+            T = point_to_distribution(source, pointers @ target, tensors, weights).T_target_source
         rounds.append((T, match))
     return rounds

@@ -40,14 +40,15 @@ def test_the_loss_and_its_gradient_are_those_of_the_published_program():
     assert relative_error(gradient, expected["grad_prepool0"].flatten(1)) < 1e-6
 
 
-@pytest.mark.parametrize("head", ["point", "plane"])
+@pytest.mark.parametrize(("head", "plane_match"), [("point", "hard"), ("plane", "hard"), ("plane", "soft")])
 @pytest.mark.parametrize(("training", "rounds"), [(True, 2), (False, 2), (False, 1)])
-def test_values_and_gradients_are_those_of_the_plain_version(head, training, rounds):
+def test_values_and_gradients_are_those_of_the_plain_version(head, plane_match, training, rounds):
     """A normal and its own copy have an angle without a derivative: after a turn, rounding gives the plain one any."""
     batch = shape_pairs(2, 40)
     answers = []
     for is_plain in (False, True):
-        network = small("rpmnet", head, neighbors=8, train_rounds=rounds, test_rounds=rounds).train(training)
+        settings = {"neighbors": 8, "plane_match": plane_match, "train_rounds": rounds, "test_rounds": rounds}
+        network = small("rpmnet", head, **settings).train(training)
         with torch.no_grad():
             network.feat_extractor.prepool[7].weight[::2] *= -1  # some turn the order of values around
         arrays = [each.clone().requires_grad_() for each in inputs(batch)]

@@ -50,18 +50,23 @@ PUBLISHED_HEAD = Row(
     NETWORK,
     base="rpmnet-point",
     config="rpmnet-plane",
-    changes=("model.head.normals=eigenvector", "model.head.gradient=penalty", "model.head.point_share=0"),
+    changes=(
+        "model.plane_match=hard",
+        "model.head.normals=eigenvector",
+        "model.head.gradient=penalty",
+        "model.head.point_share=0",
+    ),
 )
-"""The plane head as the paper has it: one normal for each match, and the gradient of the penalty."""
+"""The plane head as the paper has it: one partner with one normal, picked at random, and the penalty's gradient."""
 OUR_HEAD = Row(
     "rpmnet-plane-ours",
     "RPMNet + plane, ours",
     NETWORK,
     base="rpmnet-point",
     config="rpmnet-plane",
-    changes=("model.head.normals=tensor", "model.head.gradient=exact"),
+    changes=("model.plane_match=soft", "model.head.normals=tensor", "model.head.gradient=exact"),
 )
-"""The plane head as the library has it by default: the averaged normal tensor, and the exact gradient."""
+"""The plane head as we have it: the mean of the partners, the averaged normal tensor, and the exact gradient."""
 
 BY_NAME = {row.name: row for row in (*ROWS, PUBLISHED_HEAD, OUR_HEAD)}
 EXTENSIONS = tuple(row for row in ROWS if row.base is not None)

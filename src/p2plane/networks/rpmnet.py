@@ -32,6 +32,7 @@ from p2plane.networks.ppf import CHANNELS, Edges, edges_within
 from p2plane.networks.ppf_layers import pooled_layer, second_layer
 from p2plane.solve.alignment import Alignment, Round
 from p2plane.solve.distances import point_to_point
+from p2plane.solve.inputs import one_of
 
 _SMALL = 1e-5  # added to sums of weights, as published
 
@@ -54,6 +55,9 @@ class RPMNetConfig:
     sinkhorn_iterations: int = 5
     train_rounds: int = 2
     test_rounds: int = 5
+    plane_match: str = "hard"
+    """What the plane head makes of the match: "hard" picks one partner for each point, as in the paper; "soft" averages
+    partners and their normal tensors, like the point head."""
     sample_in_training: bool = True
     """Whether the hard match of the plane head is drawn at random in training (Gumbel), or the likeliest is taken."""
     sample_in_evaluation: bool = False
@@ -69,6 +73,7 @@ class RPMNetConfig:
         for name in ("neighbors", "sinkhorn_iterations", "train_rounds", "test_rounds"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
+        one_of("plane_match", self.plane_match, ("hard", "soft"))
         if not 0 < self.neighbor_radius < float("inf"):
             raise ValueError(f"neighbor_radius must be positive and finite, got {self.neighbor_radius}")
 
@@ -83,7 +88,8 @@ class RPMNet(RegistrationNetwork):
     - "point", as published: the partner of a point is the mean of the target under its row of the match, its weight the
       sum of that row, the pose a weighted Procrustes.
     - "plane", the paper's: the partner is one target point with its plane, a Gumbel-hard choice by the logarithm of the
-      match, drawn at random in training, the largest in evaluation. The weights are the same.
+      match, drawn at random in training, the largest in evaluation. The weights are the same. With
+      ``plane_match="soft"`` it is the mean point with the mean normal tensor instead, which trains faster.
 
     Nothing of it is invariant to rotations, as positions are among the raw channels; nor to the signs of normals, which
     the angles of point pair features see, whatever the head. The order of points matters where a point has more than
@@ -147,15 +153,28 @@ class RPMNet(RegistrationNetwork):
             matched = match @ clouds.target / (weights + _SMALL)[..., None]
             alignment = _short(point_to_point(clouds.source, matched, weights, clouds.source_mask), weights)
         else:
-            if clouds.source_mask is not None:  # a row without any partner has no largest entry
-                log_match = log_match.masked_fill(~clouds.source_mask[..., None], 0.0)
-            sample = self.config.sample_in_training if self.training else self.config.sample_in_evaluation
-            hard = Picks(log_match, sample, generator)
-            normals, mask = clouds.target_normals, clouds.source_mask
+            pointers = self._pointers(clouds, log_match, match, weights, generator)
             alignment, matched = pose_from_match(
-                self.config.head, hard, clouds.source, clouds.target, normals, weights, mask
+                self.config.head,
+                pointers,
+                clouds.source,
+                clouds.target,
+                clouds.target_normals,
+                weights,
+                clouds.source_mask,
             )
         return alignment, Round(alignment.T_target_source, clouds.source, matched, weights, match, extras)
+
+    def _pointers(
+        self, clouds: Clouds, log_match: Tensor, match: Tensor, weights: Tensor, generator: torch.Generator | None
+    ) -> Tensor | Picks:
+        """From each source point to the target, for the plane head."""
+        if self.config.plane_match == "soft":
+            return match / (weights + _SMALL)[..., None]
+        if clouds.source_mask is not None:  # a row without any partner has no largest entry
+            log_match = log_match.masked_fill(~clouds.source_mask[..., None], 0.0)
+        sample = self.config.sample_in_training if self.training else self.config.sample_in_evaluation
+        return Picks(log_match, sample, generator)
 
 
 class FeatureNetwork(nn.Module):
