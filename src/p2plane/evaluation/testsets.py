@@ -69,7 +69,7 @@ def open_test_set(
     if source.unseen:
         shapes = _of_the_second_half(shapes)
     if len(shapes) < source.least_pairs:
-        shapes = Subset(shapes, [index % len(shapes) for index in range(source.least_pairs)])
+        shapes = _some(shapes, [index % len(shapes) for index in range(source.least_pairs)])
     return PairDataset(shapes, pair_settings(name, points), seed=seed, whole=True)
 
 
@@ -92,4 +92,8 @@ def described(name: str, points: int | None = None) -> dict[str, Any]:
 
 def _of_the_second_half(shapes: Any) -> Shapes:
     unseen = set(train_and_test(shapes.names)[1])
-    return Subset(shapes, [i for i, label in enumerate(shapes.labels.tolist()) if shapes.names[label] in unseen])
+    return _some(shapes, [i for i, label in enumerate(shapes.labels.tolist()) if shapes.names[label] in unseen])
+
+
+def _some(shapes: Any, indices: list[int]) -> Shapes:
+    return Subset(shapes, indices)
