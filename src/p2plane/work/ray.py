@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import pickle
+import time
 from functools import lru_cache
 from types import TracebackType
 from typing import Any
 
 from p2plane.work.engine import OpenWork, Outcome, Work
 from p2plane.work.processes import AHEAD, open_on_one_thread
+
+LOOK_SECONDS = 5.0
+"""How often the cluster is asked for its cores, which may come and go."""
 
 
 class Ray:
@@ -25,17 +29,22 @@ class Ray:
         self._ray = import_ray()
         self._open_work, self._address, self._processes = pickle.dumps(open_work), address, processes
         self._under_way: dict[Any, Any] = {}
-        self._is_ours = False
+        self._is_ours = self._is_ours_alone = False
+        self._cores, self._looked = 1, -LOOK_SECONDS
 
     @property
     def capacity(self) -> int:
-        cores = int(self._ray.cluster_resources().get("CPU", 1))  # which may grow meanwhile
-        return AHEAD * max(1, cores) if self._processes is None else min(self._processes, AHEAD * cores)
+        if time.monotonic() - self._looked > LOOK_SECONDS:
+            self._cores = max(1, int(self._ray.cluster_resources().get("CPU", 1)))
+            self._looked = time.monotonic()
+        if self._processes is None or self._is_ours_alone:  # which has no more cores than processes
+            return AHEAD * self._cores
+        return min(self._processes, AHEAD * self._cores)
 
     def __enter__(self) -> Ray:
         if not self._ray.is_initialized():
             begin_ray(self._address, self._processes)
-            self._is_ours = True
+            self._is_ours, self._is_ours_alone = True, self._address is None
         # Ray's own retries would not tell that a worker died.
         self._task = self._ray.remote(num_cpus=1, max_retries=0)(_apply)
         return self
