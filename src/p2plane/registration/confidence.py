@@ -41,8 +41,8 @@ class Evidence:
 
 # Fitted by benchmarks/confidence.py to 200 pairs of training shapes, 50 of each protocol. Normals that agree ask for a
 # higher score: the score of noisy ones is low even where the pose is right.
-BIAS = 36.06
-WEIGHTS = (110.05, -22.24, -86.71, -11.98)
+BIAS = 56.14
+WEIGHTS = (78.06, -41.23, -81.49, -18.25)
 RIVALRY = 16  # how sharply a rival as good as the answer turns it into a coin toss
 
 
