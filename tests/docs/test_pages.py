@@ -60,3 +60,10 @@ def test_no_language_is_left_out() -> None:
     for page in PAGES:
         for block in blocks_of(page):
             assert block.language in known, block
+
+
+def test_how_to_add_something_is_said_in_under_thirty_lines() -> None:
+    blocks = blocks_of(DOCS / "contributing.md", "python")
+    assert len(blocks) >= 4
+    for block in blocks:
+        assert len(block.text.splitlines()) < 30, block
