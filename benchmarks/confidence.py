@@ -4,7 +4,8 @@
     python benchmarks/confidence.py fit rows.csv                   the weights, and what they would have said
 
 Half of the pairs belong together, turned by any rotation. In the other half the target is that of a pair far away in
-the data set, or, where all frames are of one room, its own mirror image, so that every answer is wrong.
+the data set, or, where all frames are of one room, its own mirror image, so that every answer is wrong. "depth" are two
+views of a made-up room, which overlap in part.
 """
 
 from __future__ import annotations
@@ -12,32 +13,65 @@ from __future__ import annotations
 import argparse
 import csv
 import math
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from p2plane.data.catalog import open_shapes
 from p2plane.data.pair import Pair
 from p2plane.data.pairs import PairDataset
+from p2plane.data.room import scan_room
 from p2plane.geometry import se3, so3
 from p2plane.registration.confidence import CONFIDENT, Evidence, probability
 from p2plane.registration.pipeline import register
 
-PROTOCOLS = ("cpu", "cpu-noisy", "modelnet40", "icl-nuim")
+PROTOCOLS = ("cpu", "cpu-noisy", "modelnet40", "icl-nuim", "depth")
+DEPTH_POINTS = 3000
 WRONG_DEG, WRONG_SHIFT = 5.0, 0.05  # of the target's size
 
 
-def collect(path: Path, pairs: int, split: str) -> None:
+def collect(path: Path, pairs: int, split: str, protocols: Sequence[str]) -> None:
     """Append one row for each pair of each protocol."""
-    for protocol in PROTOCOLS:
-        data = PairDataset(open_shapes("icl-nuim" if protocol == "icl-nuim" else "modelnet40", split), protocol, seed=7)
-        for index in range(pairs):
-            pair, other = data[index % len(data)], data[(index + len(data) // 2) % len(data)]
-            mirrored = pair.target * torch.tensor([-1.0, 1.0, 1.0])
+    for protocol in protocols:
+        for pair, other in _two_of_a_kind(protocol, pairs, split):
             _append(path, protocol, "same", pair, pair.target)
-            _append(path, protocol, "different", pair, mirrored if protocol == "icl-nuim" else other.target)
+            _append(path, protocol, "different", pair, other)
+
+
+def _two_of_a_kind(protocol: str, pairs: int, split: str) -> Iterator[tuple[Pair, Tensor]]:
+    """Pairs, each with a target that does not belong to its source."""
+    if protocol == "depth":
+        views = (_two_views(seed) for seed in range(pairs))
+        yield from ((pair, _mirrored(pair.target)) for pair in views)
+        return
+    data = PairDataset(open_shapes("icl-nuim" if protocol == "icl-nuim" else "modelnet40", split), protocol, seed=7)
+    for index in range(pairs):
+        pair, other = data[index % len(data)], data[(index + len(data) // 2) % len(data)]
+        yield pair, _mirrored(pair.target) if protocol == "icl-nuim" else other.target
+
+
+def _two_views(seed: int) -> Pair:
+    random = np.random.default_rng([seed, 11])
+    (source, T_room_source), (target, T_room_target) = (
+        scan_room(
+            tuple(random.uniform((2.5, 2.3, 1.4), (3.9, 3.9, 2.0))),
+            tuple(random.uniform((0.4, 0.4, 0.3), (1.8, 1.8, 0.9))),
+            DEPTH_POINTS,
+            int(random.integers(2**31)),
+        )
+        for _ in range(2)
+    )
+    T_target_source = torch.from_numpy(np.linalg.inv(T_room_target) @ T_room_source)
+    none = torch.zeros(0, 3)  # normals are estimated
+    return Pair(source.points, target.points, none, none, T_target_source.float())
+
+
+def _mirrored(points: Tensor) -> Tensor:
+    return points * torch.tensor([-1.0, 1.0, 1.0])
 
 
 def _append(path: Path, protocol: str, kind: str, pair: Pair, target: Tensor) -> None:
@@ -96,7 +130,7 @@ def _evidence(row: dict[str, str]) -> Evidence:
     return Evidence(**values, open_directions=int(row["open_directions"]))
 
 
-def _logistic(features: Tensor, labels: Tensor, decay: float = 1e-5) -> Tensor:
+def _logistic(features: Tensor, labels: Tensor, decay: float = 1e-4) -> Tensor:
     """(F + 1,) bias and weights, by Newton's method on standardised features."""
     mean, spread = features.mean(0), features.std(0)
     rows = torch.cat([torch.ones(len(features), 1, dtype=features.dtype), (features - mean) / spread], dim=1)
@@ -119,9 +153,10 @@ if __name__ == "__main__":
         "--pairs", type=int, default=60, help="of each protocol, and as many that do not belong together"
     )
     parser.add_argument("--split", default="train")
+    parser.add_argument("--protocols", nargs="+", choices=PROTOCOLS, default=PROTOCOLS)
     options = parser.parse_args()
     torch.set_num_threads(1)
     if options.action == "collect":
-        collect(options.rows, options.pairs, options.split)
+        collect(options.rows, options.pairs, options.split, options.protocols)
     else:
         fit(options.rows)

@@ -88,12 +88,10 @@ class Answer:
     @cached_property
     def evidence(self) -> Evidence:
         score = self.search.rough.score(self.T)
-        roughness = self.fit.plane_rmse / self.fit.overlap.inlier_distance
         ratio = self.search.source.size / self.search.target.size if self.search.target.size > 0 else 0.0
         return Evidence(
             score,
             self.search.rival(self.T),
-            roughness,
             self.fit.normal_agreement,
             self.fit.fitness,
             ratio,
