@@ -7,8 +7,10 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
+import pytest
 import torch
 
 from p2plane.training import train
@@ -22,11 +24,14 @@ if __name__ == "__main__":
 """
 
 
-def start(folder: Path, *changes: str) -> subprocess.Popen:
-    """`p2plane train` in a process of its own."""
+TORCHRUN = ("-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2")
+
+
+def start(folder: Path, *changes: str, launcher: Sequence[str] = ()) -> subprocess.Popen:
+    """`p2plane train` in a process of its own, or in those that a launcher starts."""
     script = folder.with_suffix(".py")
     script.write_text(SCRIPT)
-    command = [sys.executable, str(script), *as_arguments(*changes), "--out", str(folder)]
+    command = [sys.executable, *launcher, str(script), *as_arguments(*changes), "--out", str(folder)]
     environment = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(sys.path)}
     return subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
@@ -53,11 +58,12 @@ def test_a_training_that_is_killed_ends_with_the_same_weights(tmp_path: Path) ->
     assert_equal(weights(folder, "best"), weights(tmp_path / "alone", "best"))
 
 
-def test_two_processes_learn_what_one_does_from_the_same_batches(tmp_path: Path) -> None:
+@pytest.mark.parametrize("launcher", [(), TORCHRUN], ids=["lightning", "torchrun"])
+def test_two_processes_learn_what_one_does_from_the_same_batches(launcher: Sequence[str], tmp_path: Path) -> None:
     # A large epsilon, as Adam blows up the rounding of gradients that are zero, such as those of a bias before a norm.
     changes = "model.head.head=point", "batch_size=4", "optimizer.eps=0.1", "optimizer.lr=0.1", "budget.steps=4"
     train(tiny(*changes), tmp_path / "one")
-    process = start(tmp_path / "two", *changes, "devices=2")
+    process = start(tmp_path / "two", *changes, "devices=2", launcher=launcher)
     _, error = process.communicate(timeout=300)
     assert process.returncode == 0, error
     one, two = weights(tmp_path / "one"), weights(tmp_path / "two")

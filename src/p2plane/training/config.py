@@ -138,7 +138,9 @@ class TrainSettings:
     threads: int | None = None
     """Of torch in each training process; its own choice without."""
     devices: int = 1
-    """Training processes; more than one train by DDP."""
+    """Training processes on each machine; more than one train by DDP."""
+    nodes: int = 1
+    """Machines; `torchrun` starts the processes on each."""
     accelerator: str = "auto"
     """"auto", "cpu" or "gpu"."""
     strategy: str = "auto"
@@ -149,7 +151,14 @@ class TrainSettings:
     """Steps between two rows of the log."""
 
     def __post_init__(self) -> None:
-        for name, least in (("batch_size", 1), ("devices", 1), ("workers", 0), ("log_every", 1), ("seed", 0)):
+        for name, least in (
+            ("batch_size", 1),
+            ("devices", 1),
+            ("nodes", 1),
+            ("workers", 0),
+            ("log_every", 1),
+            ("seed", 0),
+        ):
             if getattr(self, name) < least:
                 raise ValueError(f"{name} must be at least {least}, got {getattr(self, name)}")
         if self.seed >= 2**32:
@@ -158,8 +167,11 @@ class TrainSettings:
             raise ValueError(f"threads must be at least 1, got {self.threads}")
         if self.gradient_clip is not None and not self.gradient_clip > 0:
             raise ValueError(f"gradient_clip must be positive, got {self.gradient_clip}")
-        if self.batch_size % self.devices:
-            raise ValueError(f"batch_size must be a multiple of devices, {self.devices}, got {self.batch_size}")
+        processes = self.devices * self.nodes
+        if self.batch_size % processes:
+            raise ValueError(
+                f"batch_size must be a multiple of devices times nodes, {processes}, got {self.batch_size}"
+            )
         one_of("accelerator", self.accelerator, ("auto", "cpu", "gpu"))
         one_of("precision", self.precision, ("full", "mixed", "bf16-mixed", "16-mixed"))
 

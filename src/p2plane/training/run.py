@@ -22,7 +22,7 @@ from p2plane.training.data import open_data
 from p2plane.training.files import differences, read_config
 from p2plane.training.folder import RunFolder
 
-FREE_TO_CHANGE = ("budget", "checkpoint", "workers", "threads", "log_every")
+FREE_TO_CHANGE = ("budget", "checkpoint", "nodes", "workers", "threads", "log_every")
 """What a resumed run may do differently."""
 
 
@@ -116,6 +116,7 @@ def _fit(settings: TrainSettings, folder: RunFolder, model: RegistrationNetwork,
         trainer = Trainer(
             accelerator=settings.accelerator,
             devices=settings.devices,
+            num_nodes=settings.nodes,
             strategy=_strategy(settings),
             precision=_precision(settings),
             max_epochs=-1,
@@ -169,7 +170,7 @@ def _needed_bytes(model: RegistrationNetwork) -> int:
 
 
 def _strategy(settings: TrainSettings) -> str:
-    return "ddp" if settings.strategy == "auto" and settings.devices > 1 else settings.strategy
+    return "ddp" if settings.strategy == "auto" and settings.devices * settings.nodes > 1 else settings.strategy
 
 
 def _precision(settings: TrainSettings) -> Any:
