@@ -12,7 +12,7 @@ from p2plane import Cauchy, se3
 from p2plane.classical.forms import in_units
 from p2plane.classical.problems import DISTANCES, Distance, Matches, Sight, problem_of
 from p2plane.classical.steps import gauss_newton_step, stepped
-from p2plane.solve.minimize import Limits, accumulate, newton
+from p2plane.solve.newton import Limits, accumulate, newton
 from p2plane.solve.problem import Problem
 from p2plane.solve.quadratic import Frame, Quadratic, summarize
 from p2plane.solve.robust import RobustKernel

@@ -18,7 +18,7 @@ from p2plane.classical.scales import Scale, Surface, positive_or_none
 from p2plane.solve.alignment import Alignment
 from p2plane.solve.implicit import Settings
 from p2plane.solve.inputs import Array, Pairs, free_directions, one_of, transform_from
-from p2plane.solve.minimize import Limits
+from p2plane.solve.newton import Limits
 from p2plane.solve.robust import RobustKernel
 
 __all__ = ["Scale", "icp"]

@@ -19,7 +19,7 @@ from p2plane.classical.problems import Distance, Matches, Sight, problem_of
 from p2plane.classical.scales import Surface
 from p2plane.classical.steps import descend
 from p2plane.solve.implicit import Settings, chart_for
-from p2plane.solve.minimize import newton
+from p2plane.solve.newton import newton
 from p2plane.solve.quadratic import Frame, summarize
 
 FEWEST_PAIRS = 3  # fewer determine no motion

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from p2plane.matching.hard import Picks
+from p2plane.solve.basic import is_basic, leading_direction
 
 _ROWS, _COLUMNS = (0, 0, 0, 1, 1, 2), (0, 1, 2, 1, 2, 2)  # the six entries of a symmetric matrix
 _ENTRIES = (0, 1, 2, 1, 3, 4, 2, 4, 5)  # where the nine stand among the six
@@ -68,6 +69,8 @@ class _LeadingEigenvector(torch.autograd.Function):
     @staticmethod
     def forward(ctx, tensors: Tensor, smallest_gap: float) -> Tensor:  # type: ignore[no-untyped-def, override]
         wide = tensors.detach().float() if tensors.dtype in (torch.float16, torch.bfloat16) else tensors.detach()
+        if is_basic():
+            return leading_direction((wide + wide.mT).double()).to(tensors.dtype)
         values, vectors = torch.linalg.eigh((wide + wide.mT) / 2)
         leading = vectors[..., 2]
         gaps = values[..., 2:] - values[..., :2]

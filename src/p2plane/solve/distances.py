@@ -22,7 +22,7 @@ from p2plane.solve.inputs import (
     refuse_not_finite,
     transform_from,
 )
-from p2plane.solve.minimize import Limits
+from p2plane.solve.newton import Limits
 from p2plane.solve.problem import Problem, fixed_metric, plane_to_plane_metric, symmetric_metric
 from p2plane.solve.robust import RobustKernel
 from p2plane.solve.unrolled import unrolled

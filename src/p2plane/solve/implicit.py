@@ -16,8 +16,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from p2plane.solve import minimize as search
+from p2plane.solve import newton as search
 from p2plane.solve.inputs import Pairs, on_device_of, without_autocast
+from p2plane.solve.minimize import minimize
 from p2plane.solve.penalty import penalty_adjoint
 from p2plane.solve.pointwise import in_the_callers_layout, pull_back, push_forward, tangent_channels
 from p2plane.solve.procrustes import closed_form
@@ -143,7 +144,7 @@ def _search(
     """Where the search ends, and the inverse of the Hessian there."""
     limits = settings.limits
     if settings.solver == "newton":
-        return search.minimize(quadratic, T_initial, chart, closed_form if closed else projected, limits)
+        return minimize(quadratic, T_initial, chart, closed_form if closed else projected, limits)
     end = search.accumulate(quadratic, T_initial, chart, limits)
     at_end = derivatives(quadratic, Chart(), end.T)
     return end, bounded_inverse(at_end.hessian, at_end.gauss_newton, limits.undetermined_below)

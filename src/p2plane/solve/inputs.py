@@ -10,7 +10,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from p2plane.geometry import se3, so3
+from p2plane.geometry import se3
+from p2plane.solve.basic import project
 
 Array = Tensor | np.ndarray
 
@@ -102,7 +103,7 @@ def transform_from(name: str, transform: Array, pairs: Pairs) -> Tensor:
         raise ValueError(
             f"{name} must hold rigid transforms (a rotation, finite, last row 0 0 0 1), got {flat[~rigid][0].tolist()}"
         )
-    return torch.cat([so3.project(flat[:, :3, :3]), flat[:, :3, 3:]], dim=-1)
+    return torch.cat([project(flat[:, :3, :3]), flat[:, :3, 3:]], dim=-1)
 
 
 def free_directions(hold: Sequence[str]) -> tuple[int, ...]:

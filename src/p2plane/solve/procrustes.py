@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from p2plane.geometry import so3
+from p2plane.solve.basic import project
 from p2plane.solve.quadratic import Quadratic
 from p2plane.solve.starts import Proposal
 
@@ -17,4 +17,4 @@ def closed_form(quadratic: Quadratic, T_initial: Tensor) -> Proposal:
     of singular values, never by their differences: it stays finite on isotropic, collinear and mirrored clouds.
     """
     cross_covariance = -quadratic.matrix[:, :12, 12].unflatten(1, (3, 4))[:, :, :3]
-    return Proposal(torch.cat([so3.project(cross_covariance), torch.zeros_like(T_initial[:, :, 3:])], dim=-1))
+    return Proposal(torch.cat([project(cross_covariance), torch.zeros_like(T_initial[:, :, 3:])], dim=-1))

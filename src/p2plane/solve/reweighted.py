@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from p2plane.solve import minimize as search
+from p2plane.solve import newton as search
 from p2plane.solve.general import Field, ImplicitRoot, slope_of, tangent_jacobian
 from p2plane.solve.implicit import Settings, chart_for, optimal_pose
 from p2plane.solve.inputs import holds

@@ -10,6 +10,7 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from p2plane.geometry import so3
+from p2plane.solve.basic import factored, is_basic, project, solved
 from p2plane.solve.inputs import holds, on_device_of
 from p2plane.solve.quadratic import Quadratic
 from p2plane.solve.tangent import Chart
@@ -40,7 +41,8 @@ def best_start(quadratic: Quadratic, T_initial: Tensor, chart: Chart, start: Sta
     if proposal.is_sure is None:
         return proposal
     candidates = [T_initial, proposal.T]
-    if holds(proposal.is_sure.all()) is None:  # nobody will see that it is not sure, and search from the rotations too
+    # Where values cannot be read, nobody will see that it is not sure, and search from the rotations too.
+    if holds(proposal.is_sure.all()) is None and not is_basic():
         candidates += rotation_starts(quadratic, T_initial, chart)
     best, value = candidates[0], quadratic.value_and_gradient(candidates[0])[0]
     for T in candidates[1:]:
@@ -56,15 +58,15 @@ def projected(quadratic: Quadratic, T_initial: Tensor) -> Proposal:
     any ellipsoid. There the affine map is far from a rotation, and the answer not sure.
     """
     hessian, constant = quadratic.matrix[:, :12, :12], quadratic.matrix[:, :12, 12:]
-    factor, _ = torch.linalg.cholesky_ex(hessian + on_device_of(hessian, _REGULARIZER))
+    factor, _ = factored(hessian + on_device_of(hessian, _REGULARIZER))
     pulled = torch.sub(EPS * T_initial.reshape(-1, 12, 1), constant)
-    affine = torch.cholesky_solve(pulled, factor).view(-1, 3, 4)
+    affine = solved(pulled, factor).view(-1, 3, 4)
     A, t = affine.split_with_sizes((3, 1), dim=-1)
     defect = _defect(A)
     det = torch.linalg.vecdot(torch.linalg.cross(A[:, 0], A[:, 1]), A[:, 2])
     is_sure = (det > 0) & (torch.linalg.vector_norm(defect, dim=(1, 2)) < 2 * NEARLY_A_ROTATION)
     all_sure = holds(is_sure.all())
-    R = _orthonormalized(A, defect) if all_sure else so3.project(A)
+    R = _orthonormalized(A, defect) if all_sure else project(A)
     return Proposal(torch.cat([R, t], dim=-1), None if all_sure else is_sure, steps_away=2)
 
 
@@ -92,7 +94,7 @@ def rotation_starts(quadratic: Quadratic, T_initial: Tensor, chart: Chart) -> li
     curvature = quadratic.matrix[:, 3:12:4, 3:12:4]
     eps = 1e-9  # leaves an undetermined translation where it was
     curvature = curvature + eps * torch.eye(3, dtype=curvature.dtype, device=curvature.device)
-    t = -torch.linalg.solve_ex(curvature, (slope - eps * T_initial[:, None, :, 3]).mT).result.mT  # (B, 60, 3)
+    t = -solved((slope - eps * T_initial[:, None, :, 3]).mT, factored(curvature)[0]).mT  # (B, 60, 3)
     T = torch.cat([rotations.expand(len(t), -1, 3, 3), t[..., None]], dim=-1)  # (B, 60, 3, 4)
     extended = pad(T.flatten(2), (0, 1), value=1.0)
     values = (extended @ quadratic.matrix * extended).sum(-1)  # (B, 60)

@@ -19,6 +19,7 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from p2plane.geometry import so3
+from p2plane.solve.basic import factored, is_basic, projector_above
 from p2plane.solve.inputs import holds, on_device_of
 from p2plane.solve.quadratic import Frame, Quadratic
 
@@ -197,6 +198,8 @@ def determined_projector(gauss_newton: Tensor, undetermined_below: float) -> Ten
 def eigenspace_above(threshold: float, matrix: Tensor) -> Tensor:
     """(B, F, F) projector onto the eigenvectors of a symmetric matrix with eigenvalues of at least the threshold."""
     # gradient stops here: which directions count is a choice
+    if is_basic():
+        return projector_above(threshold, matrix.detach())
     eigenvalues, vectors = torch.linalg.eigh(matrix.detach())
     return (vectors * (eigenvalues >= threshold)[:, None]) @ vectors.mT
 
@@ -208,7 +211,7 @@ def all_above(threshold: float, *matrices: Tensor) -> bool:
     """
     lowered = torch.cat([matrix.detach() for matrix in matrices])
     lowered.diagonal(dim1=1, dim2=2).sub_(threshold)
-    return holds(torch.linalg.cholesky_ex(lowered).info.any()) is False
+    return holds(factored(lowered)[1].any()) is False
 
 
 def bounded_inverse(hessian: Tensor, gauss_newton: Tensor, undetermined_below: float) -> Tensor:
