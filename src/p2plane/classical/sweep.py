@@ -113,7 +113,7 @@ class _Field:
     def step(self, T: Tensor, reach: float) -> Tensor:
         """(K, 4, 4) after one round of ICP."""
         points, normals, fit = self.partners(T, reach)
-        identity = torch.eye(3, dtype=normals.dtype)
+        identity = torch.eye(3, dtype=normals.dtype, device=normals.device)
         precisions = normals[..., :, None] * normals[..., None, :] + self.settings.point_share * identity
         source = self.source.points.expand(len(T), -1, -1)
         # One linearised step is enough for a round; it knows of no held directions.
@@ -151,6 +151,6 @@ def is_close(T: Tensor, T_other: Tensor, center: Tensor, size: float, settings: 
 
 
 def _with_held_translation(T: Tensor, initial: Tensor, hold: Sequence[str]) -> Tensor:
-    held = torch.tensor([name in hold for name in ("tx", "ty", "tz")])
+    held = torch.tensor([name in hold for name in ("tx", "ty", "tz")], device=T.device)
     t = torch.where(held, initial[:3, 3].double(), T[:, :3, 3])
     return se3.from_rotation_translation(T[:, :3, :3], t)

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from p2plane.geometry.normals import estimate_normals
 from p2plane.solve.alignment import Alignment
-from p2plane.solve.inputs import holds
+from p2plane.solve.inputs import holds, read
 
 
 @dataclass(frozen=True)
@@ -85,9 +85,9 @@ def _check(clouds: Clouds, fewest: int) -> None:
             raise ValueError(f"{side}_normals must have the shape {tuple(points.shape)}, got {_described(normals)}")
         if mask is not None and (mask.shape != points.shape[:2] or mask.dtype != torch.bool):
             raise ValueError(f"{side}_mask must be bool of shape {tuple(points.shape[:2])}, got {_described(mask)}")
-        counts = torch.full((len(points),), points.shape[1]) if mask is None else mask.sum(-1)
-        if len(points) and counts.min() < fewest:
-            raise ValueError(f"{side} must have at least {fewest} points in every cloud, got {int(counts.min())}")
+        count = points.shape[1] if mask is None or not len(points) else read(mask.sum(-1).min())
+        if count is not None and count < fewest:
+            raise ValueError(f"{side} must have at least {fewest} points in every cloud, got {int(count)}")
 
 
 def _without_full_masks(clouds: Clouds) -> Clouds:
@@ -112,7 +112,7 @@ def _without_absent(clouds: Clouds) -> Clouds:
             if mask is not None and values is not None:
                 changed[name] = values.masked_fill(~mask[..., None], 0.0)
             values = changed.get(name, values)
-            if values is not None and not torch.compiler.is_compiling() and not values.isfinite().all():
+            if values is not None and holds(values.isfinite().all()) is False:
                 raise ValueError(f"{name} must be finite where a point is present")
     return replace(clouds, **changed)
 
