@@ -71,6 +71,23 @@ def test_killed_workers_and_a_killed_run_change_nothing(pairs: Path, undisturbed
     assert sorted(path.name for path in tmp_path.iterdir()) == ["many.csv", "many.json"]
 
 
+def test_killed_before_the_first_row_it_begins_again(
+    pairs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """At the two places between the record, the file, and the first worker."""
+    out = tmp_path / "many.csv"
+    for place in ("environment", "_engine"):
+        with monkeypatch.context() as patch:
+            patch.setattr(f"p2plane.batch.run.{place}", _interrupted)
+            with pytest.raises(KeyboardInterrupt):
+                register_many(pairs, out, processes=1, **SETTINGS)
+        assert out.exists()
+
+
+def _interrupted(*_: object, **__: object) -> None:
+    raise KeyboardInterrupt
+
+
 def test_parquet_goes_on_too_and_holds_the_same(pairs: Path, undisturbed: BatchResults, tmp_path: Path) -> None:
     journal = undisturbed.path.read_bytes()
     (tmp_path / "many.partial.csv").write_bytes(journal[: len(journal) * 9 // 10])

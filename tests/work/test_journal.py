@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from pathlib import Path
 from typing import Any
 
@@ -81,3 +82,16 @@ def test_only_one_may_write(tmp_path: Path) -> None:
     with alone(path), pytest.raises(RuntimeError, match="another process"), alone(path):
         pass
     assert not list(tmp_path.iterdir())
+
+
+def test_a_full_disk_names_the_file_and_what_is_there_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(descriptor: int) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    path = tmp_path / "rows.csv"
+    with Journal(path, COLUMNS, 10) as journal:
+        monkeypatch.setattr("os.fsync", full)
+        with pytest.raises(OSError, match=r"rows\.csv"):
+            journal.append([row(3)])
+    monkeypatch.undo()
+    assert 3 not in complete(path)

@@ -73,14 +73,15 @@ def register_many(
     out.parent.mkdir(parents=True, exist_ok=True)
     with alone(out):
         record = _agreed_record(out, _described(listed, settings))
-        journal = _open_journal(out, listed.count, retry_failed)
-        if journal.done < listed.count:
-            record["environment"] = environment(record, engine=engine, processes=processes)
-            write_record(out, record)
-            with _engine(engine, Registering(settings), processes, address) as workers:
-                _run(workers, listed, journal, show_progress)
-            record["environment"]["finished"] = now()
-        return _finished(out, journal, record)
+        write_record(out, record)  # first: without it, rows would be of nobody knows what
+        with _open_journal(out, listed.count, retry_failed) as journal:
+            if journal.done < listed.count:
+                record["environment"] = environment(record, engine=engine, processes=processes)
+                write_record(out, record)
+                with _engine(engine, Registering(settings), processes, address) as workers:
+                    _run(workers, listed, journal, show_progress)
+                record["environment"]["finished"] = now()
+            return _finished(out, journal, record)
 
 
 def _run(workers: Engine, listed: PairList, journal: Journal, show_progress: bool) -> None:

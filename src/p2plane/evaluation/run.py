@@ -48,14 +48,15 @@ def evaluate(
     out.parent.mkdir(parents=True, exist_ok=True)
     with alone(out):
         record = _agreed_record(out, worker.settings())
-        journal = _open_journal(out, worker)
-        if journal.done < journal.count:
-            processes = processes or cores()
-            record["environment"] = environment(record, processes=processes)
-            write_record(out, record)
-            _run(worker, journal, processes, show_progress)
-            record["environment"]["finished"] = now()
-        return _finished(out, journal, record)
+        write_record(out, record)  # first: without it, rows would be of nobody knows what
+        with _open_journal(out, worker) as journal:
+            if journal.done < journal.count:
+                processes = processes or cores()
+                record["environment"] = environment(record, processes=processes)
+                write_record(out, record)
+                _run(worker, journal, processes, show_progress)
+                record["environment"]["finished"] = now()
+            return _finished(out, journal, record)
 
 
 def _run(worker: Worker, journal: Journal, processes: int, show_progress: bool) -> None:

@@ -9,11 +9,23 @@ from pathlib import Path
 
 
 @contextmanager
+def naming(path: Path) -> Iterator[None]:
+    """Errors of the disk name the file, which those of a full one do not by themselves."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno is not None and error.filename is None:
+            error.filename = str(path)
+        raise
+
+
+@contextmanager
 def replacing(path: Path) -> Iterator[Path]:
     """A file to write beside `path`, which takes its place once it is complete and on the disk."""
     temporary = path.with_name(f".{path.name}.part")
     try:
-        yield temporary
+        with naming(path):
+            yield temporary
         with temporary.open("rb") as file:
             os.fsync(file.fileno())
         os.replace(temporary, path)

@@ -11,12 +11,13 @@ import io
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from p2plane.work.files import replacing
+from p2plane.work.files import naming, replacing
 
 Line = dict[str, str]
 
@@ -61,6 +62,14 @@ class Journal:
             self._file.write(_csv_line(self.columns))
         self._synced = 0.0
 
+    def __enter__(self) -> Journal:
+        return self
+
+    def __exit__(self, *reason: object) -> None:
+        """Let go of the file, as it is."""
+        with suppress(OSError):  # of a full disk, which has been told already
+            self._file.close()
+
     @property
     def done(self) -> int:
         """How many rows are there."""
@@ -74,20 +83,22 @@ class Journal:
 
     def append(self, rows: Sequence[Mapping[str, Any]]) -> None:
         """Add the rows of one group, so that they survive whatever comes."""
-        for row in rows:
-            self._places[row["index"]] = self._file.tell()
-            self._file.write(_csv_line([self._text(row[name]) for name in self.columns]))
-            self._lines += 1
-        self._file.flush()
-        if time.monotonic() - self._synced > SYNC_SECONDS:
-            os.fsync(self._file.fileno())
-            self._synced = time.monotonic()
+        with naming(self.path):
+            for row in rows:
+                self._places[row["index"]] = self._file.tell()
+                self._file.write(_csv_line([self._text(row[name]) for name in self.columns]))
+                self._lines += 1
+            self._file.flush()
+            if time.monotonic() - self._synced > SYNC_SECONDS:
+                os.fsync(self._file.fileno())
+                self._synced = time.monotonic()
 
     def close(self) -> None:
         """Put the rows in the order of their indices, and let go of the file."""
-        self._file.flush()
-        os.fsync(self._file.fileno())
-        self._file.close()
+        with naming(self.path):
+            self._file.flush()
+            os.fsync(self._file.fileno())
+            self._file.close()
         places = self._places[self._places >= 0]
         if len(places) != self._lines or (np.diff(places) < 0).any():
             self._sort(places)
