@@ -492,6 +492,13 @@ def test_downloads_at_once_end_in_one_good_folder(server: Server, tmp_path: Path
     assert sum(count for _, _, count in server.log) == len(GOOD)
 
 
+def test_what_a_killed_process_was_unpacking_is_removed(server: Server, tmp_path: Path) -> None:
+    for name in (".shapes-ab12_xyz", ".shapes-of-others"):
+        (tmp_path / name / "content").mkdir(parents=True)
+    download(shapes(server.page("good", serve)), tmp_path)
+    assert_whole(tmp_path, beside={".shapes-of-others"})
+
+
 def test_a_faster_process_wins_where_there_are_no_locks(server: Server, tmp_path: Path) -> None:
     def overtaken(visitor: Visitor) -> None:
         for name, content in FILES.items():

@@ -86,6 +86,7 @@ def install(archive: Archive, path: Path, folder: Path) -> Path:
     """
     verify(archive, path)
     final = folder / archive.name
+    _remove_leftovers(archive, folder)
     with tempfile.TemporaryDirectory(prefix=f".{archive.name}-", dir=folder) as beside:
         # One level further down, because the temporary folder itself is closed to all other users.
         content = Path(beside) / "content"
@@ -94,6 +95,13 @@ def install(archive: Archive, path: Path, folder: Path) -> Path:
         inner = content / archive.name
         _move_into_place(inner if inner.is_dir() and len(list(content.iterdir())) == 1 else content, final)
     return final
+
+
+def _remove_leftovers(archive: Archive, folder: Path) -> None:
+    """What a process that was killed while it unpacked has left; the lock says that nobody is at it now."""
+    for path in folder.glob(f".{archive.name}-*"):
+        if re.fullmatch(r"[a-z0-9_]{8}", path.name.removeprefix(f".{archive.name}-")):
+            shutil.rmtree(path, ignore_errors=True)
 
 
 def present(final: Path) -> bool:

@@ -175,6 +175,8 @@ def replacing(path: Path) -> Iterator[BinaryIO]:
         if target.exists():
             shutil.copymode(target, temporary)
         os.replace(temporary, target)
-    except BaseException:
+    except BaseException as error:
         temporary.unlink(missing_ok=True)
+        if isinstance(error, OSError) and error.errno is not None and error.filename is None:
+            error.filename = str(path)  # a full disk does not say which file it had no room for
         raise

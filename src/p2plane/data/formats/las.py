@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import struct
 from pathlib import Path
 from types import ModuleType
@@ -60,7 +61,12 @@ def _write(file: BinaryIO, cloud: Cloud, compressed: bool) -> None:
         data[name] = column
     if cloud.colors is not None:
         data.red, data.green, data.blue = np.round(array(cloud.colors).T.astype(np.float64) * 65535).astype(np.uint16)
-    data.write(file, do_compress=compressed, laz_backend=laspy.LazBackend.Lazrs if compressed else None)
+    if not compressed:
+        data.write(file)
+        return
+    packed = io.BytesIO()  # lazrs would make errors of its own of those of the disk
+    data.write(packed, do_compress=True, laz_backend=laspy.LazBackend.Lazrs)
+    file.write(packed.getbuffer())
 
 
 def _laspy() -> ModuleType:
