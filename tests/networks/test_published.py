@@ -160,10 +160,11 @@ class Harmful:
 @pytest.mark.parametrize(
     "content", [b"", b"no weights", pickle.dumps({"a": Harmful()}, protocol=2)], ids=["empty", "text", "code"]
 )
-def test_other_files_are_refused_and_not_run(content, tmp_path, capsys):
-    path = tmp_path / "weights.pth"
+@pytest.mark.parametrize("name", ["weights.pth", "weights.safetensors"])
+def test_other_files_are_refused_and_not_run(content, name, tmp_path, capsys):
+    path = tmp_path / name
     path.write_bytes(content)
-    with pytest.raises(ValueError, match=r"weights\.pth must be a PyTorch file of plain weights, but"):
+    with pytest.raises(ValueError, match=rf"{name} must be a PyTorch file of plain weights, but"):
         read_published(path)
     assert capsys.readouterr().out == ""
 

@@ -7,7 +7,6 @@ convolutions with kernels of one point, which are matrices here, and constants t
 from __future__ import annotations
 
 import os
-import pickle
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -67,7 +66,9 @@ def read_published(path: str | os.PathLike) -> dict[str, Any]:
         raise FileNotFoundError(f"there is no weights file {path}")
     try:
         content = torch.load(path, map_location="cpu", weights_only=True)
-    except (pickle.UnpicklingError, RuntimeError, EOFError, ValueError, KeyError) as error:
+    except OSError:
+        raise
+    except Exception as error:  # whatever a broken file leads to
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise ValueError(f"{path} must be a PyTorch file of plain weights, but: {reason}") from error
     if not isinstance(content, dict):

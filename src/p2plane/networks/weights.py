@@ -33,7 +33,7 @@ def save_model(path: str | os.PathLike, model: nn.Module, notes: Mapping[str, An
         model: one of `MODELS`.
         notes: anything JSON can hold: the data protocol, the metrics, the commit.
     """
-    from safetensors.torch import save_file
+    from safetensors.torch import save
 
     names = [name for name, kind in MODELS.items() if type(model) is kind]
     if not names:
@@ -48,7 +48,10 @@ def save_model(path: str | os.PathLike, model: nn.Module, notes: Mapping[str, An
     temporary = target.with_name(f".{target.name}.{secrets.token_hex(4)}.part")
     tensors = {name: tensor.contiguous().cpu() for name, tensor in model.state_dict().items()}
     try:
-        save_file(tensors, temporary, metadata=header)
+        with temporary.open("xb") as file:  # not save_file, whose errors of a full disk are not OSErrors
+            file.write(save(tensors, metadata=header))
+            file.flush()
+            os.fsync(file.fileno())
         os.replace(temporary, target)
     finally:
         temporary.unlink(missing_ok=True)
