@@ -214,6 +214,7 @@ def test_says_what_is_wrong():
         ((points, points.expand(2, 9, 3), 1), {}, r"query must have the batch shape of points, \(2,\), got \(\)"),
         ((points, broken, 1), {}, r"points must be finite .* got \[.*nan.*\] at \(4,\); .* with mask"),
         ((broken, points, 1), {}, r"query must be finite .* at \(4,\); .* with query_mask"),
+        ((points, 1e200 * points, 1), {}, r"points must have coordinates below 1e\+150, got .*e\+200"),
         ((points, points, 1), {"mask": coins(8)}, r"mask must be boolean with shape \(9,\), got .* \(8,\)"),
         ((points, points, 1), {"query_mask": points[:, 0]}, r"query_mask must be boolean .* got torch\.float64"),
         ((points, points, 1), {"engine": "magic"}, r"engine must be one of \('auto', 'blocks', 'tree'\), got 'magic'"),

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from p2plane.classical.scales import Surface, surface_of
+from p2plane.geometry.neighbors import refuse_too_large
 from p2plane.geometry.normals import estimate_normals
 from p2plane.solve.inputs import Array
 
@@ -105,6 +106,7 @@ class _Side:
             assert points is not None
             surfaces.append(surface_of(points, normals, mask))
             self._refuse_not_finite(pair, surfaces[-1])
+            refuse_too_large(self.name, surfaces[-1].points)
         return surfaces
 
     def _refuse_not_finite(self, pair: int, surface: Surface) -> None:

@@ -45,7 +45,8 @@ class NearestGrid:
         return self._rows[(self._places(query) * self._strides).sum(-1)]
 
     def _places(self, points: Tensor) -> Tensor:
-        return torch.minimum(((points - self._low) / self._cell).clamp(min=0).long(), self._last)
+        places = ((points - self._low) / self._cell).clamp(min=0)
+        return torch.minimum(places, self._last.to(places)).long()  # in this order: a far one would not fit in int64
 
 
 def best_translations(source: Tensor, target: Tensor, rotations: Tensor, cells: int) -> Tensor:

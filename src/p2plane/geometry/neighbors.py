@@ -18,6 +18,9 @@ __all__ = ["NeighborIndex", "Neighbors", "gather", "knn", "radius_search"]
 
 ENGINES = ("auto", "blocks", "tree")
 
+LARGEST = 1e150
+"""Coordinates of which squares fit in float64."""
+
 
 class Neighbors(NamedTuple):
     """Neighbours of each query, nearest first; equally near ones in any order.
@@ -178,7 +181,15 @@ def _checked(name: str, points: Tensor, mask_name: str, mask: Tensor | None) -> 
             f"{name} must be finite where a point is present, got {points[tuple(place)].tolist()} at {tuple(place)}; "
             f"leave such points out with {mask_name}"
         )
+    if points.device.type == "cpu" and not torch.compiler.is_compiling():
+        refuse_too_large(name, points)
     return points, mask
+
+
+def refuse_too_large(name: str, points: Tensor) -> None:
+    """Raise a ValueError where squared distances would not fit in float64, and nobody would be a neighbour."""
+    if points.dtype == torch.float64 and points.numel() and points.abs().max() > LARGEST:
+        raise ValueError(f"{name} must have coordinates below {LARGEST:g}, got {float(points.abs().max()):g}")
 
 
 def _refuse_other(query: Tensor, points: Tensor) -> None:

@@ -108,7 +108,7 @@ class Answer:
         visibility = fit.visibility
         T, information, covariance = search.knowledge.combined(self.T, *fit.information)
         to_origin = about_origin(search.target.center)
-        to_center = torch.linalg.inv(to_origin)
+        to_center = about_origin(-search.target.center)
         center, size = visibility.center + search.target.center, search.target.size
         directions = self.open_directions
         in_sizes = torch.cat([directions[:, :3], directions[:, 3:] * visibility.scale / (size or 1.0)], dim=1)

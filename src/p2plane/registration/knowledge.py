@@ -72,7 +72,7 @@ def knowledge_from(
     T_initial = target.T_local_given @ T @ source.T_given_local
     if covariance is None:
         return Knowledge(T_initial, None, tuple(hold))
-    matrix = about_origin(target.center).inverse()
+    matrix = about_origin(-target.center)
     return Knowledge(T_initial, matrix @ _covariance(covariance) @ matrix.mT, tuple(hold))
 
 

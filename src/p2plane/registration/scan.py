@@ -14,7 +14,7 @@ from torch import Tensor
 from p2plane.classical.grids import extent_box
 from p2plane.data.cloud import Cloud
 from p2plane.data.io import load_cloud
-from p2plane.geometry.neighbors import knn
+from p2plane.geometry.neighbors import knn, refuse_too_large
 from p2plane.geometry.normals import estimate_normals
 from p2plane.geometry.voxels import voxel_thin
 
@@ -76,6 +76,7 @@ def prepare(name: str, given: Any, max_points: int, *, centered: bool = True) ->
         raise ValueError(f"{name} must hold at least one finite point, got {cloud.dropped} points, none of them finite")
     count, dropped = len(cloud) + cloud.dropped, cloud.dropped
     points = cloud.points.double()
+    refuse_too_large(name, points)
     low, high = extent_box(points)
     center = (low + high) / 2 if centered else torch.zeros(3, dtype=torch.float64)
     normals = None if cloud.normals is None else cloud.normals.double()

@@ -169,8 +169,10 @@ def _factor(here: Derivatives, projector: Tensor | None, damping: Tensor | None)
     """
     factor, info = factored(damped(restricted(here.hessian, projector), damping))
     if holds(info.any()) is not False:
-        # The 1e-12, far below anything that counts, is for a form that bends nowhere.
-        fallback = damped(restricted(here.gauss_newton, projector), 1e-12 if damping is None else damping + 1e-12)
+        # Far below anything that counts: for a form that bends nowhere, or only as far as rounding lets it.
+        matrix = restricted(here.gauss_newton, projector)
+        least = 1e-12 * matrix.diagonal(dim1=1, dim2=2).amax(-1).clamp_min(1)[:, None, None]
+        fallback = damped(matrix, least if damping is None else damping + least)
         factor = torch.where((info == 0)[:, None, None], factor, factored(fallback)[0])
     return factor, info
 
