@@ -1,4 +1,4 @@
-# make demo · make test · make bench · make docs · make lint: each sets up .venv by itself.
+# make demo · make test · make torture · make bench · make docs · make lint: each sets up .venv by itself.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
@@ -10,13 +10,17 @@ ifneq ($(wildcard ../shared/data),)
 export P2PLANE_DATA ?= $(abspath ../shared/data)
 endif
 
-.PHONY: demo test bench docs lint clean
+.PHONY: demo test torture bench docs lint clean
 
 demo: $(READY)
 	$(BIN)/p2plane demo
 
 test: lint
 	$(BIN)/python -m pytest
+
+# Faults and abuse: twenty minutes. TABLE=docs/torture.md writes the page of what was tried and what happened.
+torture: $(READY)
+	$(BIN)/python -m pytest torture $(if $(TABLE),--table $(TABLE))
 
 lint: $(READY)
 	$(BIN)/ruff check .
