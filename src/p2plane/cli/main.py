@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import typer
 
-from p2plane.cli import batch, data, demo, evaluate, info, methods, odometry, register, reproduce, train
+from p2plane.cli import batch, data, demo, evaluate, export, info, methods, odometry, register, reproduce, train
 
 BAD_INPUT = 2
 
@@ -25,6 +25,7 @@ app.command()(batch.batch)
 app.command()(demo.demo)
 app.command()(info.info)
 app.command()(evaluate.evaluate)
+app.command()(export.export)
 app.command()(methods.methods)
 app.command()(odometry.odometry)
 app.command()(reproduce.reproduce)

@@ -96,6 +96,8 @@ def _blocks(batch: int, queries: int, points: int, device: torch.device) -> Iter
 
 def _all_distances(queries: Tensor, clouds: Tensor, center: Tensor) -> Tensor:
     """(B, N, M) distances, or their squares, of float64 points."""
+    if queries.shape[-1] <= 4 and torch.compiler.is_compiling():  # ONNX has no cdist
+        return (queries[:, :, None] - clouds[:, None]).square().sum(-1)
     if queries.shape[-1] <= 4:
         return torch.cdist(queries, clouds, compute_mode="donot_use_mm_for_euclid_dist")
     # In many dimensions |q - p|^2 = (q, |q|^2, 1) . (-2 p, 1, |p|^2); digits cancel, but few of them near the center.

@@ -34,6 +34,8 @@ def first_within(points: Tensor, radius: float, count: int, mask: Tensor | None 
     batch, size, _ = points.shape
     points = points.detach()  # gradient stops here: indices are discrete
     numbers = torch.arange(size, device=points.device)
+    if torch.compiler.is_compiling() and mask is None:
+        return _first_of_all(points, radius, count)
     indices = numbers[:, None].repeat(batch, 1, count)  # (B, N, count)
     counts = torch.zeros(batch, size, dtype=torch.int64, device=points.device)
     for b, rows in _parts(batch, size, room=2**20 if points.device.type == "cpu" else 2**25):
@@ -48,6 +50,18 @@ def first_within(points: Tensor, radius: float, count: int, mask: Tensor | None 
         indices[b, rows][row[kept], place[kept]] = column[kept]
         counts[b, rows] = found.clamp(max=count)
     return indices, counts
+
+
+def _first_of_all(points: Tensor, radius: float, count: int) -> tuple[Tensor, Tensor]:
+    """The same for clouds (B, N, 3) that are complete, all at once, so that no shape depends on values."""
+    size = points.shape[1]
+    numbers = torch.arange(size, device=points.device)
+    apart = (points[:, :, None] - points[:, None]).square().sum(-1).sqrt()
+    near = (apart <= radius) & (numbers[:, None] != numbers)
+    first = torch.where(near, numbers, size).topk(min(count, size), largest=False, sorted=True).values
+    itself = numbers[:, None].expand(points.shape[0], -1, count)
+    taken = torch.where(first < size, first, itself[..., : first.shape[-1]])
+    return torch.cat([taken, itself[..., first.shape[-1] :]], dim=-1), near.sum(-1).clamp(max=count)
 
 
 def point_pair_features(points: Tensor, normals: Tensor, others: Tensor, other_normals: Tensor) -> Tensor:
@@ -95,10 +109,10 @@ class Edges:
 
     def moments(self) -> Tensor:
         """(B, C + 1, C + 1) sums of ``raw raw^T`` over the edges of each cloud, in float64."""
-        counts = torch.zeros(self.shape[0], dtype=torch.int64)
+        counts = [0] * self.shape[0]
         for block in self.blocks:
             counts[block.cloud] += block.edges.stop - block.edges.start
-        clouds = zip(self.raw.split(counts.tolist()), self.multiplicities.split(counts.tolist()), strict=True)
+        clouds = zip(self.raw.split(counts), self.multiplicities.split(counts), strict=True)
         return torch.stack([(raw * times).double().mT @ raw.double() for raw, times in clouds])
 
     def motion(self, T_b_a: Tensor) -> Tensor:
@@ -155,6 +169,12 @@ def edges_within(
 def _in_blocks(counts: Tensor, most: int, mask: Tensor | None) -> tuple[Tensor, tuple[Block, ...]]:
     """(P,) rows of the present points, those of a cloud sorted by their numbers of neighbours, and blocks of them."""
     batch, size = counts.shape
+    if torch.compiler.is_compiling() and mask is None:
+        whole = (
+            Block(i, slice(i * size, (i + 1) * size), slice(i * size * most, (i + 1) * size * most), most)
+            for i in range(batch)
+        )
+        return torch.arange(batch * size, device=counts.device), tuple(whole)
     points_in_block = max(1, 4096 // most) if counts.device.type == "cpu" else size
     rows: list[Tensor] = []
     blocks: list[Block] = []

@@ -191,7 +191,9 @@ def damped(matrix: Tensor, damping: Tensor | float | None) -> Tensor:
 
 def pick(condition: Tensor, one: Iterable[Tensor], other: Iterable[Tensor]) -> Iterator[Tensor]:
     for a, b in zip(one, other, strict=True):
-        yield torch.where(condition.view(-1, *[1] * (a.ndim - 1)), a, b)
+        here = condition.view(-1, *[1] * (a.ndim - 1))
+        # onnxruntime has no where for booleans
+        yield (here & a) | (~here & b) if a.dtype == torch.bool else torch.where(here, a, b)
 
 
 def next_damping(damping: Tensor, accepted: Tensor) -> Tensor:

@@ -19,7 +19,7 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from p2plane.geometry import so3
-from p2plane.solve.basic import factored, is_basic, projector_above
+from p2plane.solve.basic import is_basic, projector_above
 from p2plane.solve.inputs import holds, on_device_of
 from p2plane.solve.quadratic import Frame, Quadratic
 
@@ -209,9 +209,11 @@ def all_above(threshold: float, *matrices: Tensor) -> bool:
 
     False, too, where values cannot be read.
     """
+    if is_basic():
+        return False
     lowered = torch.cat([matrix.detach() for matrix in matrices])
     lowered.diagonal(dim1=1, dim2=2).sub_(threshold)
-    return holds(factored(lowered)[1].any()) is False
+    return holds(torch.linalg.cholesky_ex(lowered).info.any()) is False
 
 
 def bounded_inverse(hessian: Tensor, gauss_newton: Tensor, undetermined_below: float) -> Tensor:
