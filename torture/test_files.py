@@ -105,12 +105,12 @@ def test_a_file_of_forty_gigabytes(suffix: str, tmp_path: Path, note: Note) -> N
         pytest.skip("files cannot have holes here")
     signal.alarm(60)
     try:
-        with little_memory(MEMORY), pytest.raises((CloudFileError, MemoryError)) as caught:
+        with little_memory(MEMORY), pytest.raises(CloudFileError, match="huge") as caught:
             load_cloud(path)
     finally:
         signal.alarm(0)
         path.unlink()
-    note(f"{suffix} of 40 GB, all zeros", f"`{type(caught.value).__name__}`")
+    note(f"{suffix} of 40 GB, all zeros", f"`{str(caught.value).replace(str(tmp_path), '…')}`")
 
 
 def test_weights_mutated_and_cut(tmp_path: Path, note: Note) -> None:

@@ -101,6 +101,8 @@ def load_cloud(path: str | os.PathLike[str], *, points_from_mesh: int | None = N
         return cloud_from(content.columns)
     except ValueError as error:
         raise CloudFileError(f"cannot read {path}: {error}") from error
+    except MemoryError as error:
+        raise CloudFileError(f"cannot read {path}: expected a file that fits into memory, got a larger one") from error
 
 
 def save_cloud(

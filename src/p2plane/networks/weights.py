@@ -70,8 +70,11 @@ def load_model(path_or_name: str | os.PathLike, **changes: Any) -> RegistrationN
 
     path = find_model(path_or_name)
     header = read_header(path)
-    config = config_from(CONFIGS[header["model"]], _changed(header["config"], changes))
-    model = MODELS[header["model"]](config)
+    try:
+        config = config_from(CONFIGS[header["model"]], _changed(header["config"], changes))
+        model = MODELS[header["model"]](config)
+    except (TypeError, ValueError, RuntimeError) as error:  # torch's own, too: a file may ask for any width
+        raise ValueError(f"{path} must hold settings of {header['model']} that can be built, but {error}") from error
     try:
         fit_weights(model, load_file(path))
     except (SafetensorError, ValueError) as error:
@@ -91,7 +94,10 @@ def read_header(path_or_name: str | os.PathLike) -> dict[str, Any]:
         raise ValueError(f"{path} must be a safetensors file, but {error}") from error
     if header.get("format") != FORMAT or header.get("model") not in MODELS:
         raise ValueError(f"{path} must have the format {FORMAT} and a model of {tuple(MODELS)}, got {header}")
-    return {"model": header["model"], "config": json.loads(header["config"]), "notes": json.loads(header["notes"])}
+    try:
+        return {"model": header["model"], **{name: dict(json.loads(header[name])) for name in ("config", "notes")}}
+    except (KeyError, TypeError, ValueError) as error:
+        raise ValueError(f"{path} must have settings and notes in JSON, but {error!r}") from error
 
 
 def find_model(path_or_name: str | os.PathLike) -> Path:

@@ -6,9 +6,11 @@ import logging
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import BinaryIO
+from functools import partial
+from typing import IO, AnyStr, BinaryIO
 
 LONGEST_HEADER = 1 << 16  # bytes
+LONGEST_LINE = 1 << 20  # characters
 MOST_COLUMNS = 1024  # numbers to one point
 EXPANSION = 20  # how far compressed points may grow; those of scanners stay below 10 ...
 ALWAYS_ALLOWED = 1 << 26  # ... and 64 MB are granted to the smallest file
@@ -43,6 +45,14 @@ def columns(number: int) -> None:
     """Refuse an absurd number of columns."""
     if number > MOST_COLUMNS:
         raise ValueError(f"expected at most {MOST_COLUMNS} numbers to a point, got {number}")
+
+
+def lines(file: IO[AnyStr]) -> Iterator[AnyStr]:
+    """The lines that are left in a file, none of them absurdly long: without line breaks, a file would be one."""
+    for line in iter(partial(file.readline, LONGEST_LINE), file.read(0)):
+        if len(line) == LONGEST_LINE:
+            raise ValueError(f"expected lines of fewer than {LONGEST_LINE} characters, got a longer one")
+        yield line
 
 
 def header_lines(file: BinaryIO, last: str) -> Iterator[list[str]]:

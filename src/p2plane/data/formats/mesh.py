@@ -60,7 +60,7 @@ def read_off(path: Path) -> Content:
     """An OFF mesh, also with the counts glued to its first word, as in ModelNet; colours are left out."""
     size = path.stat().st_size
     with open(path, encoding="utf-8", errors="replace") as file:
-        lines = rows.filled(line.partition("#")[0] for line in file)
+        lines = rows.filled(line.partition("#")[0] for line in limits.lines(file))
         first = next(lines, "").strip()
         if not first.startswith("OFF"):
             raise ValueError(f"expected a file that begins with 'OFF', got {first[:40]!r}")
@@ -82,7 +82,7 @@ def read_obj(path: Path) -> Content:
     """The vertices of an OBJ file with all its faces; colours after the coordinates, but no materials or textures."""
     vertices, polygons = [], []
     with open(path, encoding="utf-8", errors="replace") as file:
-        for line in file:
+        for line in limits.lines(file):
             if line.startswith(("v ", "v\t")):
                 vertices.append(line[2:])
             elif line.startswith(("f ", "f\t")):

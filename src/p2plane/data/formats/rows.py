@@ -47,7 +47,7 @@ def filled(lines: Iterable[str]) -> Iterator[str]:
 
 def lines_of(file: BinaryIO) -> Iterator[str]:
     """The lines that are left in a binary file and are not blank."""
-    return filled(line.decode("ascii", "replace") for line in file)
+    return filled(line.decode("ascii", "replace") for line in limits.lines(file))
 
 
 def write(file: BinaryIO, columns: Columns, delimiter: str = " ") -> None:

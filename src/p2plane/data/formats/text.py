@@ -26,7 +26,7 @@ def read(path: Path) -> Content:
     """
     with open(path, encoding="utf-8-sig", errors="replace") as file:
         comments = list[str]()
-        lines = _uncommented(file, comments)
+        lines = _uncommented(limits.lines(file), comments)
         first = next(lines, "")
         expected = None
         if path.suffix.lower() == ".pts" and len(first.split()) == 1:
