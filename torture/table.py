@@ -11,9 +11,10 @@ import torch
 HEAD = """# Faults and abuse
 
 `make torture` kills, starves, lies to and attacks p2plane, and checks what comes of it. Every line below is a test: it
-fails where a row is lost or doubled, where something half-written is left, where an error is not one of ours, where an
-answer is not finite or is confidently wrong, and where code from a file is run or anything is written outside the
-target. `make torture TABLE=docs/torture.md` writes this page.
+fails where a row is lost or doubled, where something half-written is left, where an error is not one of ours, where a
+pose is not finite, a number is NaN or a confident answer is wrong, and where code from a file is run or anything is
+written outside the target. Energies and eigenvalues may be infinite where they are too large for float32, and `icp`
+without a robust kernel may follow a single point that is 1e30 away. `make torture TABLE=docs/torture.md` writes this page.
 """
 
 
