@@ -47,7 +47,7 @@ PROMISES = {
     "demo_scans()": _scans_are_registered,
     "target.requires_grad_()": _layer_recovers_the_motion,
     "wall = ": _wall_leaves_three_directions_open,
-    "load_model(\"tessera\")": _tessera_finds_the_motion,
+    'load_model("tessera")': _tessera_finds_the_motion,
 }
 
 
