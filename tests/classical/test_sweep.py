@@ -7,8 +7,9 @@ import math
 import pytest
 import torch
 
+from p2plane.classical.field import Surface
 from p2plane.classical.grids import NearestGrid, best_translations, extent_box
-from p2plane.classical.sweep import Surface, SweepSettings, distinct, sweep
+from p2plane.classical.sweep import SweepSettings, distinct, sweep
 from p2plane.data.pairs import PairDataset
 from p2plane.data.synthetic import SyntheticShapes
 from p2plane.geometry import se3, so3
@@ -51,7 +52,7 @@ def test_a_look_up_finds_the_nearest_point_up_to_a_cell():
     points = torch.rand(500, 3, generator=random, dtype=torch.float64)
     query = 1.4 * torch.rand(3, 200, 3, generator=random, dtype=torch.float64) - 0.2
     grid = NearestGrid(points, cells=64)
-    distances = (query - points[grid(query)]).norm(dim=-1)
+    distances = (query - points[grid(query.mT)]).norm(dim=-1)
     exact = torch.cdist(query.flatten(0, 1), points).amin(1).view(3, 200)
     assert (distances - exact).max() < 2 * 3**0.5 * 1.5 / 64
 

@@ -31,22 +31,23 @@ class NearestGrid:
         low, high = extent_box(points)
         longest = float((high - low).max()) or 1.0
         self._cell = longest * (1 + 2 * margin) / cells
-        self._low = low - margin * longest
-        shape = ((high - low + 2 * margin * longest) / self._cell).ceil().long() + 1
-        self._last = shape - 1
-        occupied = np.full(tuple(shape.tolist()), -1)
-        occupied[tuple(self._places(points).numpy().T)] = np.arange(len(points))
+        self._low = (low - margin * longest).tolist()
+        self._last = ((high - low + 2 * margin * longest) / self._cell).ceil().long().tolist()
+        occupied = np.full([last + 1 for last in self._last], -1)
+        occupied[tuple(axis.numpy() for axis in self._places(points.mT))] = np.arange(len(points))
         nearest = distance_transform_edt(occupied < 0, return_distances=False, return_indices=True)
         self._rows = torch.from_numpy(occupied[tuple(nearest)].ravel())
-        self._strides = torch.stack([shape[1] * shape[2], shape[2], shape.new_ones(())])
 
     def __call__(self, query: Tensor) -> Tensor:
-        """(..., N) int64 rows for places (..., N, 3); those outside take the nearest cell."""
-        return self._rows[(self._places(query) * self._strides).sum(-1)]
+        """(..., N) int64 rows for places (..., 3, N); those outside take the nearest cell."""
+        x, y, z = self._places(query)
+        return self._rows[(x * (self._last[1] + 1) + y) * (self._last[2] + 1) + z]
 
-    def _places(self, points: Tensor) -> Tensor:
-        places = ((points - self._low) / self._cell).clamp(min=0)
-        return torch.minimum(places, self._last.to(places)).long()  # in this order: a far one would not fit in int64
+    def _places(self, points: Tensor) -> list[Tensor]:
+        """Along each axis, the int64 cells (..., N) of points (..., 3, N)."""
+        axes = zip(points.unbind(-2), self._low, self._last, strict=True)
+        # Clamped before they are integers: a far place would not fit into one.
+        return [((along - low) / self._cell).clamp_(min=0).clamp_(max=last).long() for along, low, last in axes]
 
 
 def best_translations(source: Tensor, target: Tensor, rotations: Tensor, cells: int) -> Tensor:

@@ -10,14 +10,14 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from p2plane.classical.grids import NearestGrid, best_translations, extent_box
+from p2plane.classical.field import Field, Surface
+from p2plane.classical.grids import best_translations
 from p2plane.geometry import se3, so3
-from p2plane.solve.distances import point_to_distribution
 
 
 @dataclass(frozen=True)
@@ -49,13 +49,6 @@ class Proposals(NamedTuple):
     overlaps: Tensor  # (P,) in [0, 1]
 
 
-class Surface(NamedTuple):
-    """Points with normals, zero where a point has none."""
-
-    points: Tensor  # (N, 3) float64
-    normals: Tensor  # (N, 3)
-
-
 def sweep(
     source: Surface,
     target: Surface,
@@ -85,52 +78,20 @@ def sweep(
         T = torch.cat([T, starts.double()])
     if initial is not None:
         T = _with_held_translation(T, initial, hold)
-    return _narrow(_Field(source, target, settings, hold), T)
+    return _narrow(Field(source, target, settings.point_share, hold), T, settings)
 
 
-class _Field:
-    """What the rounds look at."""
-
-    def __init__(self, source: Surface, target: Surface, settings: SweepSettings, hold: Sequence[str]) -> None:
-        self.source, self.target, self.settings, self.hold = source, target, settings, hold
-        low, high = extent_box(target.points)
-        self.size = float((high - low).norm()) or 1.0
-        self.nearest = NearestGrid(target.points)
-
-    def partners(self, T: Tensor, reach: float) -> tuple[Tensor, Tensor, Tensor]:
-        """(K, N, 3) points and normals next to the moved source, and (K, N) how well they fit, in [0, 1]."""
-        moved = se3.apply(T, self.source.points.expand(len(T), -1, -1))
-        turned = se3.rotate(T, self.source.normals.expand(len(T), -1, -1))
-        rows = self.nearest(moved)
-        points, normals = self.target.points[rows], self.target.normals[rows]
-        nearness = 1 - (moved - points).square().sum(-1) / reach**2
-        return points, normals, nearness.clamp(min=0) * (turned * normals).sum(-1).square()
-
-    def overlap(self, T: Tensor, reach: float) -> Tensor:
-        """(K,) mean fit of all points."""
-        return self.partners(T, reach)[2].mean(-1)
-
-    def step(self, T: Tensor, reach: float) -> Tensor:
-        """(K, 4, 4) after one round of ICP."""
-        points, normals, fit = self.partners(T, reach)
-        identity = torch.eye(3, dtype=normals.dtype, device=normals.device)
-        precisions = normals[..., :, None] * normals[..., None, :] + self.settings.point_share * identity
-        source = self.source.points.expand(len(T), -1, -1)
-        # One linearised step is enough for a round; it knows of no held directions.
-        how: dict[str, Any] = {"hold": self.hold} if self.hold else {"solver": "accumulate", "max_iterations": 1}
-        return point_to_distribution(source, points, precisions, fit, initial=T, **how).T_target_source
-
-
-def _narrow(field: _Field, T: Tensor) -> Proposals:
+def _narrow(field: Field, T: Tensor, settings: SweepSettings) -> Proposals:
     """Rounds of ICP for all, then for those that are left."""
-    for keep, reaches in field.settings.stages:
+    T = field.to_local(T)
+    for keep, reaches in settings.stages:
         for reach in reaches:
-            T = field.step(T, reach * field.size)
-        overlaps = field.overlap(T, reaches[-1] * field.size)
+            T = field.step(T, reach)
+        overlaps = field.overlap(T, reaches[-1])
         order = overlaps.argsort(descending=True)[:keep]
         T, overlaps = T[order], overlaps[order]
-    kept = distinct(T, field.target.points.mean(0), field.size, field.settings)[: field.settings.proposals]
-    return Proposals(T[kept], overlaps[kept])
+    kept = distinct(T, torch.zeros(3, dtype=T.dtype), 1.0, settings)[: settings.proposals]
+    return Proposals(field.to_caller(T[kept]), overlaps[kept])
 
 
 def distinct(T: Tensor, center: Tensor, size: float, settings: SweepSettings) -> list[int]:

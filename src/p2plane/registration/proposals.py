@@ -8,7 +8,8 @@ from importlib.util import find_spec
 import torch
 from torch import Tensor
 
-from p2plane.classical.sweep import Surface, SweepSettings, sweep
+from p2plane.classical.field import Surface
+from p2plane.classical.sweep import SweepSettings, sweep
 from p2plane.data.cloud import Cloud
 from p2plane.registration.knowledge import Knowledge
 from p2plane.registration.scan import Scan, thin_to
