@@ -15,7 +15,7 @@ from p2plane.data.pair import collate
 from p2plane.data.pairs import PROTOCOLS, PUBLISHED, PairDataset, PairSettings
 from p2plane.data.shape import Shape
 from p2plane.evaluation import metrics
-from p2plane.geometry import se3
+from p2plane.geometry import se3, so3
 from p2plane.geometry.neighbors import knn
 
 ORACLE = Path(__file__).parent.parent / "oracles" / "official_pairs.npz"
@@ -80,7 +80,7 @@ def test_test_pairs_of_rpmnet(oracle, shapes, kind, index):
 def test_the_true_motion_brings_source_and_target_together(shapes, protocol):
     pair = PairDataset(shapes, protocol, whole=True)[2]
     moved = se3.apply(pair.T_target_source, pair.source)
-    noisy = {"cpu-noisy", "prnet-noisy", "rpmnet-jitter", "rpmnet-crop"}
+    noisy = {"cpu-noisy", "cpu-noisy-so3", "prnet-noisy", "rpmnet-jitter", "rpmnet-crop"}
     within = 1e-5 if protocol not in noisy else 0.05 * 3**0.5 + 1e-5
     assert distances(moved, pair.whole).max() <= within
     assert distances(pair.target, pair.whole).max() <= within
@@ -106,6 +106,15 @@ def test_cpu_shares_a_sixth_whatever_the_number_of_points_of_a_shape():
 def test_cpu_noisy_shares_no_point():
     settings = replace(PROTOCOLS["cpu-noisy"], noise=0.0, crop="none", normals="true")
     assert shared_rows(PairDataset(made_up_shapes(3, 1024), settings)[0]) == 0
+
+
+def test_any_rotation_means_all_alike():
+    pairs = PairDataset(made_up_shapes(400, 8), PairSettings(points=4, crop="none", any_rotation=True))
+    R = torch.stack([pairs[i].T_target_source[:3, :3] for i in range(400)]).double()
+    assert_close(R @ R.mT, torch.eye(3, dtype=torch.float64).expand(400, 3, 3), rtol=0, atol=1e-6)
+    assert R.mean(0).abs().max() < 0.1  # their mean is zero
+    angles = so3.log(R).norm(dim=-1)
+    assert float(angles.mean()) == pytest.approx(np.pi / 2 + 2 / np.pi, abs=0.1)
 
 
 def test_few_points_share_what_they_can():

@@ -8,8 +8,8 @@ import typer
 
 Method = typer.Option(..., help="A weights file (.safetensors), or a name of `p2plane methods`.")
 TEST_SETS = (
-    "modelnet40-cpu, modelnet40-cpu-unseen, modelnet40-cpu-noisy, modelnet40, icl-nuim; or built in: synthetic-cpu, "
-    "synthetic-cpu-unseen, synthetic-cpu-noisy, synthetic, synthetic-icl-nuim"
+    "modelnet40-cpu, modelnet40-cpu-unseen, modelnet40-cpu-noisy, modelnet40-cpu-noisy-so3, modelnet40, icl-nuim; or "
+    "built in: synthetic in place of modelnet40, and synthetic-icl-nuim"
 )
 Data = typer.Option(..., help=f"A test set: {TEST_SETS}.")
 Out = typer.Option(None, help="Results file, .csv or .parquet (default: results/DATA/METHOD.csv).")

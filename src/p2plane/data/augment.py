@@ -55,6 +55,16 @@ def random_motion(random: RandomState, max_angle_deg: float, max_translation: fl
     return T
 
 
+def any_motion(random: RandomState, max_translation: float) -> np.ndarray:
+    """(4, 4) a rotation uniform over SO(3), and a translation as in `random_motion`."""
+    from scipy.spatial.transform import Rotation
+
+    T = np.eye(4)
+    T[:3, :3] = Rotation.from_quat(random.standard_normal(4)).as_matrix()
+    T[:3, 3] = random.uniform(-max_translation, max_translation, size=3)
+    return T
+
+
 def inverse(T: np.ndarray) -> np.ndarray:
     """(4, 4) the inverse of a rigid motion."""
     result = np.eye(4)

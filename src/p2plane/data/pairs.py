@@ -15,7 +15,17 @@ import torch
 from numpy.random import RandomState
 from torch.utils.data import Dataset
 
-from p2plane.data.augment import Made, Side, draw_two, flip, half_space, jitter, near_viewpoint, random_motion
+from p2plane.data.augment import (
+    Made,
+    Side,
+    any_motion,
+    draw_two,
+    flip,
+    half_space,
+    jitter,
+    near_viewpoint,
+    random_motion,
+)
 from p2plane.data.pair import Pair
 from p2plane.data.published_pairs import PUBLISHED
 from p2plane.data.shape import Shape
@@ -42,6 +52,8 @@ class PairSettings:
     """The share of them that both sides draw; None to draw the sides independently."""
     max_angle_deg: float = 45.0
     """About each axis, from zero."""
+    any_rotation: bool = False
+    """Whether the motion between the sides turns by any rotation, all alike; shapes are still composed as above."""
     max_translation: float = 0.5
     """Along each axis, both ways."""
     noise: float = 0.0
@@ -81,6 +93,8 @@ PROTOCOLS = {
     "cpu": PairSettings(shapes=3, shared=1 / 6),
     # Ours: no point in common, noise, and normals from the noisy points, as between two real scans.
     "cpu-noisy": PairSettings(shapes=3, shared=0.0, noise=0.01, normals="estimated"),
+    # The same from any start. The crops, from the same side in each frame, may leave half of a scan in common.
+    "cpu-noisy-so3": PairSettings(shapes=3, shared=0.0, noise=0.01, normals="estimated", any_rotation=True),
     # One shape, partial and unduplicated: flat and round ones leave directions open.
     "modelnet40": PairSettings(),
     # The paper's ICL-NUIM: frames are complicated enough alone; normals come from the subsets.
@@ -93,8 +107,8 @@ class PairDataset(Dataset):
 
     Args:
         shapes: a data set of shapes, such as `ModelNet40`, `SyntheticShapes` or `CloudFolder`.
-        protocol: settings, or the name of a protocol: "cpu", "cpu-noisy", "modelnet40", "icl-nuim", or one of the
-            published "dcp", "prnet", "prnet-noisy", "rpmnet-clean", "rpmnet-jitter", "rpmnet-crop".
+        protocol: settings, or the name of a protocol: "cpu", "cpu-noisy", "cpu-noisy-so3", "modelnet40",
+            "icl-nuim", or one of the published "dcp", "prnet", "prnet-noisy", "rpmnet-clean", "rpmnet-jitter", "rpmnet-crop".
         seed: of all that is random. The published test pairs have their index for a seed, whatever is given here.
         fresh: whether pairs differ from epoch to epoch, for training; `set_epoch` says which epoch it is.
         whole: whether pairs carry the clean and full shape, for the Chamfer distance.
@@ -164,7 +178,7 @@ class PairDataset(Dataset):
 
 def make_pair(shape: Side, settings: PairSettings, random: RandomState) -> Made:
     """Source, target and the true motion, out of a whole shape."""
-    T_target_source = random_motion(random, settings.max_angle_deg, settings.max_translation)
+    T_target_source = _motion(settings, random)
     for_source, for_target = draw_two(random, len(shape.points), settings.points, settings.shared)
     source, target = shape.rows(for_source), shape.rows(for_target).moved(T_target_source)
     if settings.noise > 0:
@@ -179,6 +193,12 @@ def make_pair(shape: Side, settings: PairSettings, random: RandomState) -> Made:
     if settings.flip_normals:
         source, target = flip(random, source), flip(random, target)
     return Made(source, target, T_target_source, T_target_source)
+
+
+def _motion(settings: PairSettings, random: RandomState) -> np.ndarray:
+    if settings.any_rotation:
+        return any_motion(random, settings.max_translation)
+    return random_motion(random, settings.max_angle_deg, settings.max_translation)
 
 
 def train_and_test(names: Sequence[str]) -> tuple[list[str], list[str]]:

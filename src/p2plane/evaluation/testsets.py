@@ -36,11 +36,13 @@ TEST_SETS = {
     "modelnet40-cpu": PairSource("modelnet40", "cpu"),
     "modelnet40-cpu-unseen": PairSource("modelnet40", "cpu", unseen=True),
     "modelnet40-cpu-noisy": PairSource("modelnet40", "cpu-noisy"),
+    "modelnet40-cpu-noisy-so3": PairSource("modelnet40", "cpu-noisy-so3"),
     "modelnet40": PairSource("modelnet40", "modelnet40"),
     "icl-nuim": PairSource("icl-nuim", "icl-nuim", least_pairs=200),
     "synthetic-cpu": PairSource("synthetic", "cpu"),
     "synthetic-cpu-unseen": PairSource("synthetic", "cpu", unseen=True),
     "synthetic-cpu-noisy": PairSource("synthetic", "cpu-noisy"),
+    "synthetic-cpu-noisy-so3": PairSource("synthetic", "cpu-noisy-so3"),
     "synthetic": PairSource("synthetic", "modelnet40"),
     "synthetic-icl-nuim": PairSource("synthetic", "icl-nuim"),
 }
