@@ -108,7 +108,8 @@ class PairDataset(Dataset):
     Args:
         shapes: a data set of shapes, such as `ModelNet40`, `SyntheticShapes` or `CloudFolder`.
         protocol: settings, or the name of a protocol: "cpu", "cpu-noisy", "cpu-noisy-so3", "modelnet40",
-            "icl-nuim", or one of the published "dcp", "prnet", "prnet-noisy", "rpmnet-clean", "rpmnet-jitter", "rpmnet-crop".
+            "icl-nuim", or one of the published "dcp", "prnet", "prnet-noisy", "rpmnet-clean", "rpmnet-jitter",
+            "rpmnet-crop".
         seed: of all that is random. The published test pairs have their index for a seed, whatever is given here.
         fresh: whether pairs differ from epoch to epoch, for training; `set_epoch` says which epoch it is.
         whole: whether pairs carry the clean and full shape, for the Chamfer distance.
