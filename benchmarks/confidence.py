@@ -29,7 +29,7 @@ from p2plane.geometry import se3, so3
 from p2plane.registration.confidence import CONFIDENT, Evidence, probability
 from p2plane.registration.pipeline import register
 
-PROTOCOLS = ("cpu", "cpu-noisy", "modelnet40", "icl-nuim", "depth")
+PROTOCOLS = ("cpu", "cpu-noisy", "cpu-noisy-so3", "modelnet40", "icl-nuim", "depth")
 DEPTH_POINTS = 3000
 WRONG_DEG, WRONG_SHIFT = 5.0, 0.05  # of the target's size
 
@@ -84,6 +84,7 @@ def _append(path: Path, protocol: str, kind: str, pair: Pair, target: Tensor) ->
     right = kind == "same" and angle < WRONG_DEG and shift < WRONG_SHIFT
     row = {"protocol": protocol, "kind": kind, "right": int(right), "angle_deg": angle, "shift": shift}
     row |= asdict(result.evidence)
+    row["scores"] = " ".join(f"{each.score:.4f}" for each in result.candidates)
     is_new = not path.exists()
     with path.open("a", newline="") as file:
         writer = csv.DictWriter(file, list(row))

@@ -10,6 +10,8 @@ import pytest
 import torch
 
 from p2plane import Cloud, load_cloud, save_cloud, se3, so3
+from p2plane.data.pairs import PairDataset
+from p2plane.data.synthetic import SyntheticShapes
 from p2plane.registration import register
 from p2plane.registration.result import Registration
 from tests.registration.scenes import motion, scan
@@ -68,6 +70,14 @@ def test_a_network_proposes_too(found):
     result = register(source, target, method="tessera", initial=T_true)
     assert [each.origin for each in result.candidates] == ["tessera"]
     assert set(result.timings) == {"prepare", "tessera", "weigh", "refine"}
+
+
+def test_scans_with_little_in_common_get_a_closer_look():
+    pair = PairDataset(SyntheticShapes("test", shapes_per_category=1), "cpu-noisy-so3", seed=1)[28]
+    clouds = Cloud(pair.source, pair.source_normals), Cloud(pair.target, pair.target_normals)
+    result = register(*clouds, method="sweep")
+    assert result.candidates[0].origin == "finer sweep"
+    assert math.degrees(so3.log(result.T_target_source[:3, :3] @ pair.T_target_source[:3, :3].mT.double()).norm()) < 2
 
 
 def test_moving_a_scan_far_away_moves_the_answer(found):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from importlib.util import find_spec
 
 import torch
@@ -15,6 +16,7 @@ from p2plane.registration.knowledge import Knowledge
 from p2plane.registration.scan import Scan, thin_to
 
 SWEEP_SOURCE, SWEEP_TARGET = 400, 1500
+FINER_ROTATIONS, FINER_PROPOSALS = 1500, 8  # for scans that have little in common: a second look costs a second
 METHOD_POINTS = 5000
 FLAGSHIP = "tessera"
 MODEL_POINTS = 768  # as many as networks are trained on
@@ -28,19 +30,22 @@ def from_initial(source: Scan, target: Scan, knowledge: Knowledge, seed: int) ->
     return knowledge.T_initial[None]
 
 
-def from_sweep(source: Scan, target: Scan, knowledge: Knowledge, seed: int) -> Tensor:
-    """Poses from the sweep over all rotations that may be right."""
-    settings = SweepSettings()
-    proposals = sweep(
-        _surface(thin_to(source.cloud, SWEEP_SOURCE)),
-        _surface(thin_to(target.cloud, SWEEP_TARGET)),
-        rotations=knowledge.rotations(settings.rotations),
-        starts=knowledge.T_initial[None],
-        initial=knowledge.T_initial,
-        hold=knowledge.hold,
-        settings=settings,
-    )
-    return proposals.T_target_source
+def from_sweep(settings: SweepSettings) -> Proposer:
+    """Poses from a sweep over all rotations that may be right."""
+
+    def propose(source: Scan, target: Scan, knowledge: Knowledge, seed: int) -> Tensor:
+        proposals = sweep(
+            _surface(thin_to(source.cloud, SWEEP_SOURCE)),
+            _surface(thin_to(target.cloud, SWEEP_TARGET)),
+            rotations=knowledge.rotations(settings.rotations),
+            starts=knowledge.T_initial[None],
+            initial=knowledge.T_initial,
+            hold=knowledge.hold,
+            settings=settings,
+        )
+        return proposals.T_target_source
+
+    return propose
 
 
 def from_method(name: str) -> Proposer:
@@ -59,6 +64,12 @@ def from_method(name: str) -> Proposer:
     return propose
 
 
+def _finer(settings: SweepSettings) -> SweepSettings:
+    """The same search over more rotations; twice as many of them stay in it."""
+    stages = tuple((2 * keep, reaches) for keep, reaches in settings.stages)
+    return replace(settings, rotations=FINER_ROTATIONS, stages=stages, proposals=FINER_PROPOSALS)
+
+
 def _surface(cloud: Cloud) -> Surface:
     assert cloud.normals is not None
     return Surface(cloud.points, cloud.normals)
@@ -68,15 +79,16 @@ def plan(method: str) -> list[tuple[str, Proposer]]:
     """Who is asked, in this order."""
     if method == "initial":
         return [("initial", from_initial)]
+    sweeps = ("sweep", from_sweep(SweepSettings())), ("finer sweep", from_sweep(_finer(SweepSettings())))
     if method == "sweep":
-        return [("sweep", from_sweep)]
+        return [*sweeps]
     if method != "auto":
         from p2plane.methods import require
 
         require(method)
         return [(method, from_method(method))]
     # The sweep first: it is right more often than the others, and it alone knows of other poses that fit as well.
-    proposers: list[tuple[str, Proposer]] = [("sweep", from_sweep), (FLAGSHIP, from_method(FLAGSHIP))]
+    proposers: list[tuple[str, Proposer]] = [sweeps[0], (FLAGSHIP, from_method(FLAGSHIP)), sweeps[1]]
     if find_spec("open3d") is not None:
         proposers.append(("ransac", from_method("ransac")))
     return proposers
