@@ -37,10 +37,10 @@ class Evidence:
         return self.score, self.normal_agreement, min(self.rivalry, 1.0) ** 4
 
 
-# Fitted by benchmarks/confidence.py to 240 pairs of training shapes and of a made-up room. Normals that agree ask for a
+# Fitted by benchmarks/confidence.py to 288 pairs of training shapes and of a made-up room. Normals that agree ask for a
 # higher score: the score of noisy ones is low even where the pose is right.
-BIAS = 0.76
-WEIGHTS = (38.15, -17.11, -9.22)
+BIAS = 11.29
+WEIGHTS = (32.91, -22.78, -13.77)
 RIVALRY = 16  # how sharply a rival as good as the answer turns it into a coin toss
 
 
