@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from p2plane.classical.forms import in_units
+from p2plane.classical.forms import in_units, moments_of
 from p2plane.classical.pairing import Pairing, Target, along_a_grid, lengths
 from p2plane.classical.problems import Distance, Matches, Sight, problem_of
 from p2plane.classical.scales import Surface
@@ -116,6 +116,7 @@ class _Rounds:
         self.clouds, self.rules, self.origin = clouds, rules, origin
         self.radius = math.sqrt(float(np.square(clouds.source).sum()) / clouds.source.shape[1]) or 1.0
         self.units = np.array([1, 1, 1, 1 / self.radius])  # of the columns of a pose
+        self.moments = moments_of(clouds.source)
         self.pairing = Pairing(clouds.target, rules.max_distance)
         self.settled: np.ndarray | None = None  # (N,) bool, the points that keep the partner they have
         self.kept_by_settled = Matches(self.pairing.partners, self.pairing.partners)
@@ -179,7 +180,7 @@ class _Rounds:
             return None
         points = self.pairing.points if self.settled is None else clouds.target.points[:, partners]
         normals = None if clouds.target_normals is None else clouds.target_normals.take(partners, axis=1)
-        sight = Sight(clouds.source, moved, points, kept, clouds.source_normals, normals)
+        sight = Sight(self.moments, moved, points, kept, clouds.source_normals, normals)
         form = in_units(self.rules.distance.form(sight, T), self.radius)
         T_next = descend(form, T * self.units, settings.limits.undetermined_below)
         return None if T_next is None else T_next / self.units
