@@ -11,7 +11,7 @@ import math
 import numpy as np
 import torch
 
-from p2plane.geometry.engines import plant
+from p2plane.geometry.engines import tree_of
 
 REACH = 1.25  # of the maximum distance: what lies between is known not to come into range at once
 FEW = 4000  # searches that are done before other threads have started
@@ -24,12 +24,12 @@ class Target:
     def __init__(self, points: np.ndarray) -> None:
         """Points (3, M), at least one."""
         self.points = points
-        (self._tree,) = plant(torch.from_numpy(points.T)[None], None)
+        self._tree = tree_of(points.T)
 
     def nearest_two(self, queries: np.ndarray, reach: float) -> tuple[np.ndarray, np.ndarray]:
         """(N, 2) distances and rows of the nearest points within reach of (3, N); infinite, and 0, where none is."""
         workers = torch.get_num_threads() if queries.shape[1] > FEW else 1
-        distances, rows = self._tree.tree.query(queries.T, 2, distance_upper_bound=reach, workers=workers)
+        distances, rows = self._tree.query(queries.T, 2, distance_upper_bound=reach, workers=workers)
         rows[rows == self.points.shape[1]] = 0
         return distances, rows
 
@@ -38,8 +38,8 @@ class Pairing:
     """The nearest target point of each point of a cloud that moves from round to round.
 
     A search finds the nearest point and, from the second nearest, how far all others are at least. That bound shrinks
-    by no more than the point moves from round to round. So as long as the partner is nearer than what is left of the bound it is
-    the nearest still, and the tree is asked again only about the other points. The answer is exact.
+    by no more than the point moves from round to round. So as long as the partner is nearer than what is left of the
+    bound it is the nearest still, and the tree is asked again only about the other points. The answer is exact.
     """
 
     def __init__(self, target: Target, max_distance: float = math.inf) -> None:

@@ -122,24 +122,22 @@ class _Rounds:
         self.kept_by_settled = Matches(self.pairing.partners, self.pairing.partners)
 
     def run(self, T: np.ndarray, tolerance: float, max_iterations: int) -> _End:
-        """Rounds from a pose (3, 4) until one moves the cloud by no more than the tolerance."""
+        """Rounds from a pose (3, 4) until one moves the cloud by no more than the tolerance, or the pairs stand."""
         poses, before, quality = [T], None, (math.inf, math.inf)
         while True:
             matches, moved = self.match(T)
             last_quality, quality = quality, self.quality(matches)
-            if self.stands(last_quality, quality):
-                return _End(T, matches, True, True, len(poses) - 1)
             T_next = self.step(T, moved, matches)
             if T_next is None:
                 return _End(T, matches, False, False, len(poses))
             motions = self.motions(poses[-LONGEST_CYCLE:], T_next)
-            converged = motions[-1] <= tolerance
+            converged = bool(motions[-1] <= tolerance) or self.stands(last_quality, quality)
             if before is not None and motions[:-1].min(initial=math.inf) <= tolerance:
                 self.settle(before, matches)
             T, before = T_next, matches
             poses.append(T)
             if converged or len(poses) > max_iterations:
-                return _End(T, matches, True, bool(converged), len(poses) - 1)
+                return _End(T, matches, True, converged, len(poses) - 1)
 
     def match(self, T: np.ndarray) -> tuple[Matches, np.ndarray]:
         """The pairs at a pose (3, 4), and the moved source (3, N)."""

@@ -11,7 +11,7 @@ import numpy as np
 SHORT_STEP = 0.05  # radians and units of the radius, under which one step is as good as the minimum for a round
 MOST_STEPS = 8
 _IDENTITY = np.eye(6)
-_SKEW = np.cross(np.eye(3)[:, None], np.eye(3)).transpose(0, 2, 1)  # (3, 3, 3) the matrices of the cross products with e_k
+_SKEW = np.cross(np.eye(3)[:, None], np.eye(3)).transpose(0, 2, 1)  # (3, 3, 3) the matrices of e_k x
 
 
 def _tangents() -> np.ndarray:
@@ -49,7 +49,9 @@ def _energy(form: np.ndarray, T: np.ndarray) -> float:
 
 def _entries(T: np.ndarray) -> np.ndarray:
     """(13,) the entries of (3, 4) row by row, and 1."""
-    return np.append(T, 1.0)
+    entries = np.ones(13)
+    entries[:12] = T.ravel()
+    return entries
 
 
 def gauss_newton_step(form: np.ndarray, T: np.ndarray, undetermined_below: float) -> np.ndarray | None:
