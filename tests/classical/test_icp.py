@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torch.testing import assert_close
 
-from p2plane import Alignment, Cauchy, Huber, Trimmed, Tukey, se3
+from p2plane import Alignment, Cauchy, Huber, Trimmed, Tukey, point_to_plane, se3
 from p2plane.classical.icp import icp
 from p2plane.classical.problems import DISTANCES
 from p2plane.classical.scales import Scale, coarse_to_fine
@@ -107,6 +107,16 @@ def test_the_last_round_holds_the_nearest_points() -> None:
     apart, nearest = torch.cdist(se3.apply(alignment.T_target_source, source), target).min(-1)
     assert_close(last.extras["target_rows"][0], nearest.where(apart <= 0.08, -1))
     assert_close(last.matched[0][apart <= 0.08], target[nearest][apart <= 0.08])
+
+
+@pytest.mark.parametrize("rule", [{}, {"rmse_tolerance": 1e-3}])
+def test_the_pose_fits_the_pairs_of_the_last_round(rule: dict[str, Any]) -> None:
+    source, target, _, normals = scene()
+    alignment = icp(source, target, target_normals=normals, **rule)
+    assert alignment.converged
+    rows = alignment.rounds[0].extras["target_rows"][0]
+    best = point_to_plane(source, target[rows], normals[rows], initial=alignment.T_target_source)
+    assert_close(alignment.T_target_source, best.T_target_source, rtol=0, atol=1e-6)
 
 
 def test_moving_both_clouds_moves_the_answer() -> None:

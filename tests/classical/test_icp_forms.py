@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.testing import assert_close
 
 from p2plane import Cauchy, se3
-from p2plane.classical.forms import in_units
+from p2plane.classical.forms import in_units, moments_of
 from p2plane.classical.problems import DISTANCES, Distance, Matches, Sight, problem_of
 from p2plane.classical.steps import gauss_newton_step, stepped
 from p2plane.solve.newton import Limits, accumulate, newton
@@ -41,8 +41,8 @@ def round_of(name: str, kernel: RobustKernel | None = None, points: int = 50) ->
     target[partners], normals[partners] = pair.target, pair.normals
     distance = Distance(name, kernel)
     problem = problem_of(pair.source, target, source_normals, normals, matches, distance)
-    rows = pair.source, se3.apply(T, pair.source), pair.target
-    sight = Sight(*map(channels, rows), matches.kept, channels(source_normals), channels(pair.normals))
+    source, moved, partner = map(channels, (pair.source, se3.apply(T, pair.source), pair.target))
+    sight = Sight(moments_of(source), moved, partner, matches.kept, channels(source_normals), channels(pair.normals))
     return in_units(distance.form(sight, T[:3].numpy()), SCALE), problem, T[:3]
 
 

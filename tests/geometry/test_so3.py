@@ -42,6 +42,18 @@ def test_log_undoes_exp(angle):
     assert_close(so3.log(so3.exp(omega)), omega, rtol=0, atol=1e-12)
 
 
+@pytest.mark.parametrize("angle", [*ANGLES, 0.0199, 0.0201, 3.14])
+def test_log_has_derivatives_at_zero_and_elsewhere(angle):
+    omega = (angle * AXIS).requires_grad_()
+    assert torch.autograd.gradcheck(lambda omega: so3.log(so3.exp(omega)), omega)
+    assert torch.autograd.gradgradcheck(lambda omega: so3.log(so3.exp(omega)), omega)
+
+
+def test_log_agrees_with_roma():
+    R = so3.random(200, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    assert_close(so3.log(R), roma.rotmat_to_rotvec(R), rtol=0, atol=1e-12)
+
+
 def test_exp_undoes_log_at_every_angle_and_the_vector_is_at_most_pi_long():
     R = torch.cat([so3.random(200, generator=torch.Generator().manual_seed(0), dtype=torch.float64), half_turns()])
     omega = so3.log(R)

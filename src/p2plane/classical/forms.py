@@ -1,48 +1,81 @@
 """The summary of a round's pairs, as `solve.quadratic` has it, in NumPy for the sake of small clouds.
 
-The energy of the pairs is ``E(T) = g~^T M g~`` with ``g~ = (T row by row, 1)``. Arrays are channel first: (3, N) points
-and directions, (3, 3, N) metrics.
+The energy of the pairs is ``E(T) = g~^T M g~`` with ``g~ = (T row by row, 1)``, where M is the sum of
+``Q_i (x) x~_i x~_i^T`` with the quadrics of `solve.quadratic`. Both factors are symmetric: ten entries of each make all
+of M, and those of the second stay the same from round to round. Arrays are channel first: (3, N) points and directions,
+(3, 3, N) metrics, (10, N) symmetric matrices.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 
 AT_ONCE = 1 << 13  # points whose rows stay in the cache
-_ENTRIES = [*range(12), 15]  # of T with its last row, 0 0 0 1
+_UPPER = np.triu_indices(4)  # the ten entries, row by row
+_METRIC, _SHIFT, _CONSTANT = [0, 1, 2, 4, 5, 7], [3, 6, 8], 9  # which of them are the parts of a quadric
 
 
-def form_of_planes(source: np.ndarray, target: np.ndarray, normals: np.ndarray) -> np.ndarray:
-    """(13, 13) the sum of the squared rows ``(n (x) x~, -n.y)``. A weight is a factor of the normal, its root."""
-    count = source.shape[1]
-    form = np.zeros((13, 13))
-    rows = np.empty((13, min(count, AT_ONCE)))
-    for start in range(0, count, AT_ONCE):
-        x, y, n = (each[:, start : start + AT_ONCE] for each in (source, target, normals))
-        block = rows[:, : x.shape[1]]
-        entries = block[:12].reshape(3, 4, -1)
-        np.multiply(n[:, None], x, out=entries[:, :3])
-        entries[:, 3] = n
-        np.einsum("an,an->n", n, y, out=block[12])
-        form += block @ block.T
-    form[12, :12] *= -1
-    form[:12, 12] *= -1
-    return form
+def _places() -> np.ndarray:
+    """(13, 13) where the entries of M are in the product (10, 10) of quadrics and moments, row by row."""
+    symmetric = np.empty((4, 4), dtype=np.int64)
+    symmetric[_UPPER] = symmetric.T[_UPPER] = np.arange(10)
+    places = 10 * symmetric[:, None, :, None] + symmetric[None, :, None, :]  # entries (a, k) by (b, l) of T
+    entries = [*range(12), 15]  # of T with its last row, 0 0 0 1
+    return places.reshape(16, 16)[np.ix_(entries, entries)]
 
 
-def form_of_metrics(source: np.ndarray, target: np.ndarray, metric: np.ndarray) -> np.ndarray:
-    """(13, 13) the sum of ``Q_i (x) x~_i x~_i^T`` with the quadrics of `solve.quadratic`. A weight is in the metric."""
-    moments = np.zeros((16, 16))
-    for start in range(0, source.shape[1], AT_ONCE):
-        x, y, W = (each[..., start : start + AT_ONCE] for each in (source, target, metric))
-        points = np.concatenate([x, np.ones_like(x[:1])])
-        quadrics = np.empty((4, 4, x.shape[1]))
-        quadrics[:3, :3] = W
-        quadrics[:3, 3] = quadrics[3, :3] = -np.einsum("abn,bn->an", W, y)
-        quadrics[3, 3] = -np.einsum("an,an->n", quadrics[3, :3], y)
-        moments += quadrics.reshape(16, -1) @ (points[:, None] * points).reshape(16, -1).T
-    form = moments.reshape(4, 4, 4, 4).transpose(0, 2, 1, 3).reshape(16, 16)  # entries (a, k) by (b, l) of T
-    return form[np.ix_(_ENTRIES, _ENTRIES)]
+_PLACES = _places()
+
+
+def moments_of(points: np.ndarray) -> np.ndarray:
+    """(10, N) ``x~ x~^T`` of points (3, N)."""
+    return _squares(np.concatenate([points, np.ones_like(points[:1])]))
+
+
+def form_of_planes(moments: np.ndarray, target: np.ndarray, normals: np.ndarray) -> np.ndarray:
+    """(13, 13) with the squares of ``n.x - n.y``. A weight is a factor of the normal, its root."""
+    return _form(_quadrics_of_planes, moments, target, normals)
+
+
+def form_of_metrics(moments: np.ndarray, target: np.ndarray, metric: np.ndarray) -> np.ndarray:
+    """(13, 13) with the squared distances in a metric (3, 3, N). A weight is in the metric."""
+    return _form(_quadrics_of_metrics, moments, target, metric)
+
+
+def _form(quadrics: Callable[..., np.ndarray], moments: np.ndarray, *pairs: np.ndarray) -> np.ndarray:
+    products = np.zeros((10, 10))
+    for start in range(0, moments.shape[1], AT_ONCE):
+        block = slice(start, start + AT_ONCE)
+        products += quadrics(*(each[..., block] for each in pairs)) @ moments[:, block].T
+    return products.take(_PLACES)
+
+
+def _quadrics_of_planes(target: np.ndarray, normals: np.ndarray) -> np.ndarray:
+    """(10, N) squares of the planes ``(n, -n.y)``."""
+    planes = np.empty((4, target.shape[1]))
+    planes[:3] = normals
+    np.einsum("an,an->n", normals, -target, out=planes[3])
+    return _squares(planes)
+
+
+def _quadrics_of_metrics(target: np.ndarray, metric: np.ndarray) -> np.ndarray:
+    """(10, N) ``[W, -W y; -y^T W, y^T W y]``."""
+    quadrics = np.empty((10, target.shape[1]))
+    quadrics[_METRIC] = metric[np.triu_indices(3)]
+    shift = np.einsum("abn,bn->an", metric, -target)
+    quadrics[_SHIFT] = shift
+    np.einsum("an,an->n", shift, -target, out=quadrics[_CONSTANT])
+    return quadrics
+
+
+def _squares(vectors: np.ndarray) -> np.ndarray:
+    """(10, N) ``v v^T`` of vectors (4, N)."""
+    squares = np.empty((10, vectors.shape[1]))
+    for first, row in enumerate((0, 4, 7, 9)):
+        np.multiply(vectors[first], vectors[first:], out=squares[row : row + 4 - first])
+    return squares
 
 
 def in_units(form: np.ndarray, scale: float) -> np.ndarray:

@@ -32,7 +32,7 @@ class Matches(NamedTuple):
 class Sight(NamedTuple):
     """What a round sees of its pairs, channel first and in float64."""
 
-    source: np.ndarray  # (3, N)
+    moments: np.ndarray  # (10, N) of the source
     moved: np.ndarray  # (3, N) the source where it is now
     points: np.ndarray  # (3, N) its partners
     kept: np.ndarray  # (N,) bool
@@ -60,14 +60,14 @@ class Distance:
             normals = sight.normals if self.name == "plane" else mean_directions(_there(turned), sight.normals)
             weights = self._weights(sight, lambda apart: np.square(np.einsum("an,an->n", normals, apart)))
             return form_of_planes(
-                sight.source, sight.points, normals if weights is None else normals * np.sqrt(weights)
+                sight.moments, sight.points, normals if weights is None else normals * np.sqrt(weights)
             )
         if self.name == "point":
-            metric = np.broadcast_to(np.eye(3)[:, :, None], (3, 3, sight.source.shape[1]))
+            metric = np.broadcast_to(np.eye(3)[:, :, None], (3, 3, sight.points.shape[1]))
         else:
             metric = precisions_of_planes(_there(turned), _there(sight.normals), EPSILON)
         weights = self._weights(sight, lambda apart: np.einsum("an,abn,bn->n", apart, metric, apart))
-        return form_of_metrics(sight.source, sight.points, metric if weights is None else metric * weights)
+        return form_of_metrics(sight.moments, sight.points, metric if weights is None else metric * weights)
 
     def _weights(self, sight: Sight, squares: Callable[[np.ndarray], np.ndarray]) -> np.ndarray | None:
         """(N,) what pairs count whose squared distances follow from how far they are apart (3, N); None for one."""

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from p2plane.classical.forms import in_units
+from p2plane.classical.forms import in_units, moments_of
 from p2plane.classical.pairing import Pairing, Target, along_a_grid, lengths
 from p2plane.classical.problems import Distance, Matches, Sight, problem_of
 from p2plane.classical.scales import Surface
@@ -116,29 +116,28 @@ class _Rounds:
         self.clouds, self.rules, self.origin = clouds, rules, origin
         self.radius = math.sqrt(float(np.square(clouds.source).sum()) / clouds.source.shape[1]) or 1.0
         self.units = np.array([1, 1, 1, 1 / self.radius])  # of the columns of a pose
+        self.moments = moments_of(clouds.source)
         self.pairing = Pairing(clouds.target, rules.max_distance)
         self.settled: np.ndarray | None = None  # (N,) bool, the points that keep the partner they have
         self.kept_by_settled = Matches(self.pairing.partners, self.pairing.partners)
 
     def run(self, T: np.ndarray, tolerance: float, max_iterations: int) -> _End:
-        """Rounds from a pose (3, 4) until one moves the cloud by no more than the tolerance."""
+        """Rounds from a pose (3, 4) until one moves the cloud by no more than the tolerance, or the pairs stand."""
         poses, before, quality = [T], None, (math.inf, math.inf)
         while True:
             matches, moved = self.match(T)
             last_quality, quality = quality, self.quality(matches)
-            if self.stands(last_quality, quality):
-                return _End(T, matches, True, True, len(poses) - 1)
             T_next = self.step(T, moved, matches)
             if T_next is None:
                 return _End(T, matches, False, False, len(poses))
             motions = self.motions(poses[-LONGEST_CYCLE:], T_next)
-            converged = motions[-1] <= tolerance
+            converged = bool(motions[-1] <= tolerance) or self.stands(last_quality, quality)
             if before is not None and motions[:-1].min(initial=math.inf) <= tolerance:
                 self.settle(before, matches)
             T, before = T_next, matches
             poses.append(T)
             if converged or len(poses) > max_iterations:
-                return _End(T, matches, True, bool(converged), len(poses) - 1)
+                return _End(T, matches, True, converged, len(poses) - 1)
 
     def match(self, T: np.ndarray) -> tuple[Matches, np.ndarray]:
         """The pairs at a pose (3, 4), and the moved source (3, N)."""
@@ -179,7 +178,7 @@ class _Rounds:
             return None
         points = self.pairing.points if self.settled is None else clouds.target.points[:, partners]
         normals = None if clouds.target_normals is None else clouds.target_normals.take(partners, axis=1)
-        sight = Sight(clouds.source, moved, points, kept, clouds.source_normals, normals)
+        sight = Sight(self.moments, moved, points, kept, clouds.source_normals, normals)
         form = in_units(self.rules.distance.form(sight, T), self.radius)
         T_next = descend(form, T * self.units, settings.limits.undetermined_below)
         return None if T_next is None else T_next / self.units

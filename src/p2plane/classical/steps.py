@@ -11,6 +11,20 @@ import numpy as np
 SHORT_STEP = 0.05  # radians and units of the radius, under which one step is as good as the minimum for a round
 MOST_STEPS = 8
 _IDENTITY = np.eye(6)
+_SKEW = np.cross(np.eye(3)[:, None], np.eye(3)).transpose(0, 2, 1)  # (3, 3, 3) the matrices of e_k x
+
+
+def _tangents() -> np.ndarray:
+    """(7, 13, 13) the maps from (T, 1) to its changes along the six steps, and to itself."""
+    maps = np.zeros((7, 13, 13))
+    for k in range(3):
+        maps[k, :12, :12] = np.kron(_SKEW[k], np.diag([1, 1, 1, 0]))
+        maps[3 + k, 4 * k + 3, 12] = 1
+    maps[6] = np.eye(13)
+    return maps
+
+
+_TANGENTS = _tangents()
 
 
 def descend(form: np.ndarray, T: np.ndarray, undetermined_below: float) -> np.ndarray | None:
@@ -29,43 +43,36 @@ def descend(form: np.ndarray, T: np.ndarray, undetermined_below: float) -> np.nd
 
 
 def _energy(form: np.ndarray, T: np.ndarray) -> float:
-    entries = np.append(T.ravel(), 1.0)
+    entries = _entries(T)
     return float(entries @ form @ entries)
+
+
+def _entries(T: np.ndarray) -> np.ndarray:
+    """(13,) the entries of (3, 4) row by row, and 1."""
+    entries = np.ones(13)
+    entries[:12] = T.ravel()
+    return entries
 
 
 def gauss_newton_step(form: np.ndarray, T: np.ndarray, undetermined_below: float) -> np.ndarray | None:
     """(6,) the step (a, b) at a pose (3, 4), about the origin of the source; None where a direction is open."""
     from scipy.linalg.lapack import dposv, dpotrf  # type: ignore[import-untyped]
 
-    rows = _rows(T)
-    tangents = rows[:6]
-    products = tangents @ form
-    matrix = products @ tangents.T
+    rows = _TANGENTS @ _entries(T)  # (7, 13)
+    products = rows[:6] @ form @ rows.T  # (6, 7)
+    matrix, gradient = products[:, :6], products[:, 6]
     # A factor exists if all eigenvalues are above the threshold.
     if dpotrf(matrix - undetermined_below * _IDENTITY)[1] != 0:
         return None
-    return -dposv(matrix, products @ rows[6])[1]
+    return -dposv(matrix, gradient)[1]
 
 
 def stepped(T: np.ndarray, step: np.ndarray) -> np.ndarray:
     """(3, 4) the pose after a step: Cayley's turn, as in `solve.tangent`, and a shift."""
-    x, y, z = step[:3].tolist()
-    skew = np.array([[0, -z, y], [z, 0, -x], [-y, x, 0]])
+    turn, shift = step[:3], step[3:]
+    skew = (turn @ _SKEW.reshape(3, 9)).reshape(3, 3)
     once = skew @ T[:, :3]
     T = T.copy()
-    T[:, :3] += (once + skew @ once / 2) / (1 + (x * x + y * y + z * z) / 4)
-    T[:, 3] += step[3:]
+    T[:, :3] += (once + skew @ once / 2) / (1 + turn @ turn / 4)
+    T[:, 3] += shift
     return T
-
-
-def _rows(T: np.ndarray) -> np.ndarray:
-    """(7, 13) the changes of (T, 1) along the steps, and itself."""
-    rows = np.zeros((7, 13))
-    turns = rows[:3, :12].reshape(3, 3, 4)[:, :, :3]  # e_k x R
-    x, y, z = T[:, :3]
-    turns[0, 1], turns[0, 2] = -z, y
-    turns[1, 0], turns[1, 2] = z, -x
-    turns[2, 0], turns[2, 1] = -y, x
-    rows[3, 3] = rows[4, 7] = rows[5, 11] = rows[6, 12] = 1
-    rows[6, :12] = T.ravel()
-    return rows

@@ -42,14 +42,19 @@ class Tree(NamedTuple):
 
 def plant(clouds: Tensor, present: Tensor | None) -> list[Tree]:
     """A tree for each cloud (B, M, D), of the points that are present (B, M)."""
-    from scipy.spatial import cKDTree
-
     trees = []
     for i, cloud in enumerate(clouds.double().numpy(force=True)):
         rows = np.arange(len(cloud)) if present is None else present[i].numpy(force=True).nonzero()[0]
-        # Splitting boxes in the middle instead of at the median is twice as fast to build, and no slower to search.
-        trees.append(Tree(cKDTree(cloud[rows], leafsize=16, balanced_tree=False), np.append(rows, -1)))
+        trees.append(Tree(tree_of(cloud[rows]), np.append(rows, -1)))
     return trees
+
+
+def tree_of(points: np.ndarray) -> cKDTree:
+    """A KD-tree of points (M, D) in float64, which it keeps if their rows lie one after the other."""
+    from scipy.spatial import cKDTree
+
+    # Splitting boxes in the middle instead of at the median is twice as fast to build, and no slower to search.
+    return cKDTree(points, leafsize=16, balanced_tree=False)
 
 
 def by_trees(trees: list[Tree], queries: Tensor, k: int, bound: float, along_leaves: bool) -> tuple[Tensor, Tensor]:

@@ -9,6 +9,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from p2plane.geometry.quaternions import quaternion_of, rotation_of
+
 # K_k, the matrices of e_k x, as rows of nine entries.
 _GENERATORS = torch.tensor(
     [
@@ -68,9 +70,13 @@ def log(R: Tensor) -> Tensor:
 
     Gradient: R, away from the angle pi.
     """
-    import roma  # here and below not at the top: it loads the compiler of torch, which takes longer than torch itself
-
-    return roma.rotmat_to_rotvec(R)
+    quaternion = quaternion_of(R)  # axis sin(angle / 2), cos(angle / 2)
+    vector, cosine = quaternion[..., :3], quaternion[..., 3:]
+    squared = (vector * vector).sum(-1, keepdim=True)
+    small = squared < 1e-4  # the series of asin(s) / s is exact to rounding there, and so are its derivatives
+    sine = torch.where(small, 1.0, squared).sqrt()
+    series = 1 + squared / 6 + 3 * squared.square() / 40 + 5 * squared**3 / 112
+    return 2 * torch.where(small, series, torch.atan2(sine, cosine) / sine) * vector
 
 
 def project(matrix: Tensor) -> Tensor:
@@ -98,29 +104,21 @@ def random(
     device: torch.device | str | None = None,
 ) -> Tensor:
     """(*batch, 3, 3) rotations, uniform over all of SO(3)."""
-    import roma
-
     quaternion = torch.randn(*batch, 4, generator=generator, dtype=dtype, device=device)
-    return roma.unitquat_to_rotmat(quaternion / quaternion.norm(dim=-1, keepdim=True))
+    return rotation_of(quaternion / quaternion.norm(dim=-1, keepdim=True))
 
 
 def icosahedral() -> Tensor:
     """(60, 3, 3) the rotations of an icosahedron, float64; none of SO(3) is more than 44.5 degrees from one of them."""
     golden = (1 + 5**0.5) / 2
     signs = list(itertools.product((1.0, -1.0), repeat=3))
-    # Quaternions in half units, one of each pair q and -q: four units, eight of halves, and the even permutations of
-    # (golden, 1, 1 / golden, 0).
+    # Quaternions (w, x, y, z) in half units, one of each pair q and -q: four units, eight of halves, and the even
+    # permutations of (golden, 1, 1 / golden, 0).
     units = [[2.0 * (i == j) for j in range(4)] for i in range(4)]
     halves = [[1.0, *some] for some in signs]
     even = [order for order in itertools.permutations(range(4)) if _is_even(order)]
     rest = [[(golden, b, c / golden, 0.0)[k] for k in order] for order in even for a, b, c in signs if a > 0]
-    w, x, y, z = (torch.tensor([*units, *halves, *rest], dtype=torch.float64) / 2).unbind(-1)
-    rows = [
-        [1 - 2 * (y * y + z * z), 2 * (x * y - w * z), 2 * (x * z + w * y)],
-        [2 * (x * y + w * z), 1 - 2 * (x * x + z * z), 2 * (y * z - w * x)],
-        [2 * (x * z - w * y), 2 * (y * z + w * x), 1 - 2 * (x * x + y * y)],
-    ]
-    return torch.stack([torch.stack(row, dim=-1) for row in rows], dim=-2)
+    return rotation_of(torch.tensor([*units, *halves, *rest], dtype=torch.float64).roll(-1, dims=-1) / 2)
 
 
 def _is_even(order: Sequence[int]) -> bool:
@@ -129,15 +127,13 @@ def _is_even(order: Sequence[int]) -> bool:
 
 def spread(count: int) -> Tensor:
     """(count, 3, 3) float64 rotations spread evenly over SO(3), always the same (super-Fibonacci spirals)."""
-    import roma
-
     if count < 1:
         raise ValueError(f"count must be at least 1, got {count}")
     place = torch.arange(count, dtype=torch.float64) + 0.5
     inner, outer = (place / count).sqrt(), (1 - place / count).sqrt()
     alpha, beta = 2 * math.pi * place / math.sqrt(2), 2 * math.pi * place / 1.533751168755204288118041
     quaternions = [inner * alpha.sin(), inner * alpha.cos(), outer * beta.sin(), outer * beta.cos()]
-    return roma.unitquat_to_rotmat(torch.stack(quaternions, dim=-1))
+    return rotation_of(torch.stack(quaternions, dim=-1))
 
 
 def about_axis(axis: int, angles: Tensor) -> Tensor:

@@ -7,12 +7,12 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
-import roma  # type: ignore[import-untyped]
 import torch
 from torch import Tensor
 
 from p2plane.data.io import replacing
 from p2plane.geometry import se3
+from p2plane.geometry.quaternions import quaternion_of, rotation_of
 
 PathLike = str | os.PathLike[str]
 
@@ -62,14 +62,13 @@ def read_times(path: PathLike) -> list[float]:
 
 def vectors_of(poses: Tensor) -> Tensor:
     """(K, 7) ``x y z qx qy qz qw`` of poses (K, 4, 4), qw not negative."""
-    quaternions = roma.rotmat_to_unitquat(poses[:, :3, :3])
-    return torch.cat([poses[:, :3, 3], quaternions.where(quaternions[:, 3:] >= 0, -quaternions)], dim=1)
+    return torch.cat([poses[:, :3, 3], quaternion_of(poses[:, :3, :3])], dim=1)
 
 
 def poses_of(vectors: Tensor) -> Tensor:
     """(K, 4, 4) the inverse of `vectors_of`."""
     quaternions = torch.nn.functional.normalize(vectors[:, 3:], dim=-1)
-    return se3.from_rotation_translation(roma.unitquat_to_rotmat(quaternions), vectors[:, :3])
+    return se3.from_rotation_translation(rotation_of(quaternions), vectors[:, :3])
 
 
 def _write(path: PathLike, table: np.ndarray) -> None:
