@@ -1,8 +1,8 @@
 """Hostile clouds.
 
-Each of `register`, `icp`, `point_to_plane`, `estimate_normals` and the networks raises a ValueError of ours, or gives an
-answer that is finite and rigid; and where it claims to be sure of a pose, the pose is right. So is the layer's gradient
-finite, unless the true one is a number larger than any.
+Each of `register`, `icp`, `point_to_plane`, `estimate_normals` and the networks raises a ValueError of ours, or gives
+an answer that is finite and rigid; and where it claims to be sure of a pose, the pose is right. So is the layer's
+gradient finite, unless the true one is a number larger than any.
 """
 
 from __future__ import annotations

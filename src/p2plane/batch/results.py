@@ -72,8 +72,9 @@ def read_rows(path: Path) -> Iterator[dict[str, Any]]:
                 raise ValueError(f"there are the columns {columns[:5]}")
             yield from map(_row, reader)
         except (ValueError, csv.Error) as error:
-            where = f"{path}, line {reader.line_num}"
-            raise ValueError(f"{where}, must be of the results of a batch, but {error}") from error
+            is_text = not isinstance(error, UnicodeDecodeError)  # else lines are not known yet
+            where = f" in line {reader.line_num}" if is_text else ""
+            raise ValueError(f"{path} must hold the results of a batch, but{where} {error}") from error
 
 
 def write_parquet(path: Path, journal: Path) -> None:
