@@ -72,6 +72,8 @@ def _line() -> Tensor:
 
 OUTLIERS = ("one coordinate of 1e30", "one coordinate of -1e38")
 """Where least squares without a robust kernel has to follow one point."""
+DENORMAL = ("everything times 1e-40, denormal in float32", "everything times 1e-312, denormal in float64")
+"""Where a turn by a point's motion is a number larger than any."""
 
 HOSTILE: dict[str, Callable[[], Hostile]] = {
     "NaN in every tenth point": lambda: _with(float("nan"), 10),

@@ -32,10 +32,10 @@ def p2plane(*arguments: str, log: Path) -> subprocess.Popen:
 
 
 def killed_runs(start: Start, progress: Progress, whole: int, seed: int) -> int:
-    """Start a run ten times and kill its first process each time; how many of the kills it did not forestall.
+    """Start a run eleven times and kill its first process each time; how many kills landed, which is ten at least.
 
     Two of the moments are anywhere in the first seconds; the others come up to 50 ms after the work has got so far,
-    from its beginning to its end.
+    from its beginning to its end. The last comes when the work is done, where the run may be over before it.
 
     Args:
         start: starts the run.
@@ -44,8 +44,8 @@ def killed_runs(start: Start, progress: Progress, whole: int, seed: int) -> int:
         seed: of the moments.
     """
     chance, landed = random.Random(seed), 0
-    wanted = [0, *sorted(chance.sample(range(1, whole), KILLS - 3)), 0, whole]
-    for least in wanted:
+    amid = _moments(chance, KILLS - 2, whole)
+    for least in [0, *amid[:4], 0, *amid[4:], whole]:
         process = start()
         _wait(process, lambda least=least: progress() >= least)
         time.sleep(chance.uniform(0, 0.05 if least else 3.0))
@@ -53,20 +53,19 @@ def killed_runs(start: Start, progress: Progress, whole: int, seed: int) -> int:
         process.kill()
         process.wait()
         wait_for_group(process.pid)
+    assert landed >= KILLS, f"the run was over before {KILLS + 1 - landed} of the kills"
     return landed
 
 
-def killed_workers(process: subprocess.Popen, progress: Progress, whole: int, seed: int) -> int:
-    """Kill one worker of a run, whichever, ten times; how many there were to kill."""
-    chance, landed = random.Random(seed), 0
-    for least in sorted(chance.sample(range(1, whole - 1), KILLS)):
+def killed_workers(process: subprocess.Popen, progress: Progress, whole: int, seed: int) -> None:
+    """Kill one worker of a run, whichever, ten times."""
+    chance = random.Random(seed)
+    for least in _moments(chance, KILLS, whole):
         _wait(process, lambda least=least: progress() >= least)
         time.sleep(chance.uniform(0, 0.02))
-        workers = workers_of(process.pid) if process.poll() is None else []
-        if workers:
-            os.kill(chance.choice(workers), signal.SIGKILL)
-            landed += 1
-    return landed
+        workers = workers_of(process.pid)
+        assert workers, f"the run was over, or had no workers, after {progress()} of {whole}"
+        os.kill(chance.choice(workers), signal.SIGKILL)
 
 
 def completed(process: subprocess.Popen, log: Path, seconds: float = 300) -> None:
@@ -109,6 +108,11 @@ def wait_for_group(group: int, seconds: float = 60) -> None:
             return
         assert time.monotonic() < end, "children outlive the run"
         time.sleep(0.01)
+
+
+def _moments(chance: random.Random, count: int, whole: int) -> list[int]:
+    """So many places in the work, far enough from its end for the kill to come before it."""
+    return sorted(chance.sample(range(1, whole * 4 // 5), count))
 
 
 def _wait(process: subprocess.Popen, condition: Callable[[], bool]) -> None:

@@ -1,7 +1,8 @@
 """Hostile clouds.
 
-Each of `register`, `icp`, `point_to_plane` and `estimate_normals` raises a ValueError of ours, or gives an answer that
-is finite and rigid; and where it claims to be sure of a pose, the pose is right.
+Each of `register`, `icp`, `point_to_plane`, `estimate_normals` and the networks raises a ValueError of ours, or gives
+an answer that is finite and rigid; and where it claims to be sure of a pose, the pose is right. So is the layer's
+gradient finite, unless the true one is a number larger than any.
 """
 
 from __future__ import annotations
@@ -11,13 +12,14 @@ from collections.abc import Callable
 
 import pytest
 import torch
+from tests.networks.small import HEADS, NAMES, small
 from torch import Tensor
 
 from p2plane import estimate_normals, point_to_plane, register, se3
 from p2plane.classical.icp import icp
 from p2plane.geometry.neighbors import knn
 from torture.conftest import Note
-from torture.hostile import HOSTILE, OUTLIERS, Hostile
+from torture.hostile import DENORMAL, HOSTILE, OUTLIERS, Hostile
 
 RIGHT = 0.02  # of the target's size
 
@@ -41,6 +43,17 @@ def test_icp(name: str, note: Note) -> None:
 
 def test_point_to_plane(name: str, note: Note) -> None:
     note(f"`point_to_plane`: {name}", _both({dtype: _layer(_as(HOSTILE[name](), dtype)) for dtype in DTYPES}))
+
+
+def test_gradient_of_point_to_plane(name: str, note: Note) -> None:
+    said = {dtype: _gradient(_as(HOSTILE[name](), dtype), name in DENORMAL) for dtype in DTYPES}
+    note(f"`point_to_plane`, backwards: {name}", _both(said))
+
+
+@pytest.mark.parametrize("head", HEADS)
+@pytest.mark.parametrize("network", NAMES)
+def test_networks(name: str, network: str, head: str, note: Note) -> None:
+    note(f"{network} with the {head} head: {name}", _network(_as(HOSTILE[name](), torch.float32), network, head))
 
 
 def test_estimate_normals(name: str, note: Note) -> None:
@@ -82,9 +95,7 @@ def _icp(pair: Hostile, is_outlier: bool) -> str:
 
 
 def _layer(pair: Hostile) -> str:
-    generator = torch.Generator().manual_seed(0)
-    normals = torch.randn(pair.target.shape, generator=generator, dtype=torch.float64)
-    normals = torch.nn.functional.normalize(normals, dim=-1).to(pair.target.dtype)
+    normals = _random_normals(pair)
 
     def answer() -> str:
         alignment = point_to_plane(pair.source, pair.target, normals)
@@ -102,6 +113,28 @@ def _layer(pair: Hostile) -> str:
     return _refused_or(answer)
 
 
+def _gradient(pair: Hostile, is_denormal: bool) -> str:
+    inputs = [tensor.requires_grad_() for tensor in (pair.source, pair.target, _random_normals(pair))]
+
+    def answer() -> str:
+        point_to_plane(*inputs).T_target_source.sum().backward()
+        is_finite = all(tensor.grad.isfinite().all() for tensor in inputs)
+        assert is_finite or is_denormal
+        return "a finite gradient" if is_finite else "a gradient too large for its numbers"
+
+    return _refused_or(answer)
+
+
+def _network(pair: Hostile, network: str, head: str) -> str:
+    def answer() -> str:
+        with torch.no_grad():
+            alignment = small(network, head)(pair.source[None, ::3], pair.target[None, ::3])
+        _assert_rigid(alignment.T_target_source[0])
+        return "a rigid motion, converged" if alignment.converged.all() else "a rigid motion, not converged"
+
+    return _refused_or(answer)
+
+
 def _normals(pair: Hostile) -> str:
     def answer() -> str:
         geometry = estimate_normals(pair.source)
@@ -112,6 +145,12 @@ def _normals(pair: Hostile) -> str:
         return f"{int(geometry.reliable.sum())} of {len(lengths)} points have a normal"
 
     return _refused_or(answer)
+
+
+def _random_normals(pair: Hostile) -> Tensor:
+    generator = torch.Generator().manual_seed(0)
+    normals = torch.randn(pair.target.shape, generator=generator, dtype=torch.float64)
+    return torch.nn.functional.normalize(normals, dim=-1).to(pair.target.dtype)
 
 
 def _refused_or(answer: Callable[[], str]) -> str:

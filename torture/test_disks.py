@@ -200,7 +200,38 @@ def test_training_that_would_not_fit(disk: SmallDisk, refused: Callable, note: N
     note("`train` on a disk with too little room", f"`{_short(said, disk.path)}`, exit code 2, before the first step")
 
 
-@pytest.mark.parametrize("command", ["batch", "evaluate", "train"])
+@pytest.fixture
+def one_shot(scans: list[str], network: RPMNet, tmp_path: Path) -> dict[str, list[str]]:
+    """Commands that write once, at their end; what they write to is left out."""
+    save_model(tmp_path / "own.safetensors", network)
+    return {
+        "odometry": ["odometry", str(Path(scans[0]).parent), "-o"],
+        "demo": ["demo", "--out"],
+        "export": ["export", str(tmp_path / "own.safetensors"), "--points", "32", "--check", "0"],
+    }
+
+
+@pytest.mark.filterwarnings("ignore")  # of the exporter
+@pytest.mark.parametrize("command", ["odometry", "demo", "export"])
+def test_other_commands(
+    command: str, disk: SmallDisk, tmp_path: Path, refused: Callable, note: Note, one_shot: dict[str, list[str]]
+) -> None:
+    name = "net.onnx" if command == "export" else "out"
+    out = _old_file(tmp_path / "locked", "old.txt")
+    with read_only(out.parent):
+        refused(*one_shot[command], str(out.with_name(name)))
+    assert contents(out.parent) == {out.name: OLD}
+    disk.fill(0)
+    said = refused(*one_shot[command], str(disk.path / name))
+    assert "No space left" in said or "too large" in said
+    assert not any(contents(disk.path).values())
+    note(
+        f"`{command}` on a full disk, and into a read-only folder",
+        f"`{_short(said, disk.path)}`, exit code 2; nothing half-written",
+    )
+
+
+@pytest.mark.parametrize("command", ["batch", "evaluate", "train", "reproduce"])
 def test_long_work_in_a_read_only_folder(
     command: str, tmp_path: Path, refused: Callable, note: Note, scans: list[str]
 ) -> None:
@@ -209,6 +240,7 @@ def test_long_work_in_a_read_only_folder(
         "batch": ("batch", str(Path(scans[0]).parent), "-o", str(out.with_name("many.csv")), "--method", "initial"),
         "evaluate": ("evaluate", "--method", "icp", "--data", "synthetic-cpu", "--out", str(out.with_name("icp.csv"))),
         "train": ("train", *as_arguments(), "--out", str(out.with_name("run"))),
+        "reproduce": ("reproduce", "overhead", "--scale", "smoke", "--results", str(out.with_name("results"))),
     }
     with read_only(out.parent):
         said = refused(*arguments[command])

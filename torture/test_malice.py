@@ -14,15 +14,18 @@ import zipfile
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from tests.data.test_download import Server, serve
+from tests.data.mutations import little_memory, mutate
+from tests.data.test_download import Server, serve, zipped
 from tests.training.tiny import as_arguments, tiny
 
 from p2plane.cli import main
+from p2plane.data.archive import BadArchive, install
 from p2plane.data.download import Archive, DownloadError, download
 from p2plane.data.io import load_cloud
 from p2plane.networks.published import PUBLISHED, load_published
@@ -30,6 +33,7 @@ from p2plane.networks.weights import load_model
 from p2plane.registration.summary import load_pose
 from p2plane.training import train
 from torture.conftest import Note
+from torture.test_files import COUNT, MEMORY
 
 
 class Bomb:
@@ -100,7 +104,7 @@ def test_weights_with_code(loader: str, form: str, tmp_path: Path, mark: Path, n
 
 
 @pytest.mark.parametrize("form", FORMS)
-@pytest.mark.parametrize("command", ["train --set init", "evaluate --method"])
+@pytest.mark.parametrize("command", ["train --set init", "evaluate --method", "export"])
 def test_commands_on_weights_with_code(
     command: str, form: str, tmp_path: Path, mark: Path, note: Note, capfd: pytest.CaptureFixture
 ) -> None:
@@ -112,6 +116,7 @@ def test_commands_on_weights_with_code(
             *("evaluate", "--method", str(path), "--data", "synthetic-cpu"),
             *("--out", str(tmp_path / "out.csv")),
         ],
+        "export": ["export", str(path), str(tmp_path / "out.onnx")],
     }
     assert main(arguments[command]) == 2
     assert not mark.exists()
@@ -197,6 +202,51 @@ def test_archives(
     assert not Path("/tmp/p2plane-outside.txt").exists()
     if not by_hand:
         note(f"an archive that has an entry with {trap}", "`DownloadError`; not one file of it is unpacked")
+
+
+def test_archives_mutated_and_cut(tmp_path: Path, note: Note) -> None:
+    good, path, refused = (
+        zipped({f"shape{index}.bin": bytes(50 * [index]) for index in range(20)}),
+        tmp_path / "a.zip",
+        0,
+    )
+    broken = [mutate(good, seed) for seed in range(COUNT)] + [good[: len(good) * share // 40] for share in range(40)]
+    for content in broken:
+        path.write_bytes(content)
+        with TemporaryDirectory(dir=tmp_path) as folder, little_memory(MEMORY):
+            try:
+                install(Archive("shapes", ("http://nowhere",)), path, Path(folder))
+            except BadArchive:
+                refused += 1
+                assert not list(Path(folder).iterdir())
+        assert _names(tmp_path) == {"a.zip"}
+    note(
+        f"an archive: {COUNT} mutations, and cut at 40 places",
+        f"{refused} refused, {len(broken) - refused} unpacked; nothing half-unpacked, nothing outside",
+    )
+
+
+@pytest.mark.parametrize("claim", [10, 10**12])
+def test_archives_that_lie_about_their_size(claim: int, tmp_path: Path, note: Note) -> None:
+    """A gigabyte of zeros in a megabyte, with another number in its headers."""
+    path = tmp_path / "bomb.zip"
+    path.write_bytes(_bomb(claim))
+    with little_memory(MEMORY), pytest.raises(BadArchive, match="zip file"):
+        install(Archive("shapes", ("http://nowhere",)), path, tmp_path)
+    assert _names(tmp_path) == {"bomb.zip"}
+    note(f"an archive whose gigabyte of zeros claims to be {claim:,} bytes", "`BadArchive`; nothing is left of it")
+
+
+def _bomb(claim: int, size: int = 1 << 30) -> bytes:
+    buffer, block = io.BytesIO(), bytes(1 << 20)
+    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as bundle:
+        with bundle.open("zeros.bin", "w", force_zip64=True) as entry:
+            for _ in range(size // len(block)):
+                entry.write(block)
+        bundle.infolist()[
+            0
+        ].file_size = claim  # the directory at the end, which is what unpackers go by, is written now
+    return buffer.getvalue()
 
 
 def _trap(name: str) -> bytes:

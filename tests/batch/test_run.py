@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,7 @@ import torch
 
 from p2plane import save_cloud
 from p2plane.batch import BatchResults, register_many
-from p2plane.batch.results import read_rows
+from p2plane.batch.results import read_rows, write_parquet
 from p2plane.cli import main
 from tests.batch.lists import BROKEN, GUESSED, MISSING, NO_POSE, SETTINGS, T_true, write_list
 
@@ -155,6 +156,33 @@ def test_bad_settings_are_named(pairs: Path, tmp_path: Path, change: dict, messa
     with pytest.raises(ValueError, match=message):
         register_many(pairs, out, **(SETTINGS | change))
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("broken", "where"),
+    [
+        (lambda lines: [lines[0][5:], *lines[1:]], "in line 1"),
+        (lambda lines: [*lines[:2], lines[2][:80]], "in line 3"),
+        (lambda lines: [lines[0], lines[1].replace(b"0.", b"O.")], "in line 2"),
+        (lambda lines: [*lines[:3], b"\xff\xff\n"], "'utf-8' codec"),
+    ],
+)
+def test_a_broken_file_is_refused_by_name(
+    undisturbed: BatchResults, tmp_path: Path, broken: Callable[[list[bytes]], list[bytes]], where: str
+) -> None:
+    out = tmp_path / "many.csv"
+    out.write_bytes(b"".join(broken(undisturbed.path.read_bytes().splitlines(keepends=True))))
+    with pytest.raises(ValueError, match=rf"many\.csv must hold the results of a batch, but {where}"):
+        list(read_rows(out))
+
+
+def test_a_broken_parquet_file_is_refused_by_name(pairs: Path, undisturbed: BatchResults, tmp_path: Path) -> None:
+    pytest.importorskip("pyarrow")
+    out = tmp_path / "many.parquet"
+    write_parquet(out, undisturbed.path)
+    out.write_bytes(out.read_bytes()[100:])
+    with pytest.raises(ValueError, match=r"many\.parquet must be a Parquet file"):
+        list(read_rows(out))
 
 
 def test_the_command_line_takes_a_folder(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:

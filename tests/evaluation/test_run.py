@@ -165,6 +165,13 @@ def test_other_weights_are_refused(undisturbed: Results, tmp_path: Path) -> None
         evaluate(tiny_evaluation(tiny_weights(tmp_path, seed=1)), undisturbed.path, processes=1)
 
 
+@pytest.mark.parametrize("change", [(b"index", b"place"), (b"0.", b"O."), (b"\n", b"\n\xff")])
+def test_a_broken_file_is_refused_by_name(undisturbed: Results, tmp_path: Path, change: tuple[bytes, bytes]) -> None:
+    (tmp_path / "broken.csv").write_bytes(undisturbed.path.read_bytes().replace(*change))
+    with pytest.raises(ValueError, match=r"broken\.csv must have the columns of an evaluation"):
+        read_results(tmp_path / "broken.csv")
+
+
 def test_a_file_without_its_record_is_refused(undisturbed: Results, weights: Path, tmp_path: Path) -> None:
     out = tmp_path / "orphan.csv"
     out.write_bytes(undisturbed.path.read_bytes())

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from p2plane.batch.rows import INFORMATION, KINDS, MEASURES, POSE
 from p2plane.work.files import replacing
+from p2plane.work.parquet import reading
 
 PARQUET = ".parquet"
 SUFFIXES = (".csv", PARQUET)
@@ -65,8 +66,15 @@ def read_rows(path: Path) -> Iterator[dict[str, Any]]:
         yield from _parquet_rows(path)
         return
     with path.open(newline="", encoding="utf-8") as file:
-        for line in csv.DictReader(file):
-            yield {name: _typed(line[name], kind) for name, kind in KINDS.items()}
+        reader = csv.reader(file)
+        try:
+            if (columns := next(reader, [])) != list(KINDS):
+                raise ValueError(f"there are the columns {columns[:5]}")
+            yield from map(_row, reader)
+        except (ValueError, csv.Error) as error:
+            is_text = not isinstance(error, UnicodeDecodeError)  # else lines are not known yet
+            where = f" in line {reader.line_num}" if is_text else ""
+            raise ValueError(f"{path} must hold the results of a batch, but{where} {error}") from error
 
 
 def write_parquet(path: Path, journal: Path) -> None:
@@ -85,11 +93,17 @@ def write_parquet(path: Path, journal: Path) -> None:
 def _parquet_rows(path: Path) -> Iterator[dict[str, Any]]:
     from pyarrow import parquet
 
-    with parquet.ParquetFile(path) as file:
+    with reading(path), parquet.ParquetFile(path) as file:
         if file.schema_arrow.names != list(KINDS):
-            raise ValueError(f"{path} must have the columns of a batch, got {file.schema_arrow.names[:5]}")
+            raise ValueError(f"there are the columns {file.schema_arrow.names[:5]}")
         for some in file.iter_batches(AT_ONCE):
             yield from some.to_pylist()
+
+
+def _row(cells: list[str]) -> dict[str, Any]:
+    if len(cells) != len(KINDS):
+        raise ValueError(f"there are {len(cells)} cells in place of {len(KINDS)}")
+    return {name: _typed(cell, kind) for (name, kind), cell in zip(KINDS.items(), cells, strict=True)}
 
 
 def _typed(text: str, kind: type) -> Any:

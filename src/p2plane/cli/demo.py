@@ -8,6 +8,8 @@ from typing import Annotated
 
 import typer
 
+from p2plane.cli.outputs import make_folder
+
 
 def demo(
     out: Annotated[Path, typer.Option(help="Folder for the page and the picture.")] = Path("p2plane-demo"),
@@ -21,7 +23,7 @@ def demo(
     from p2plane.report import write_page, write_picture
 
     source, target, T_true = demo_scans()
-    out.mkdir(parents=True, exist_ok=True)
+    make_folder(out)
     result = register(source, target, seed=seed)
     print_registration(result, source.name, target.name)
     angle = math.degrees(float(so3.log(result.R @ T_true[:3, :3].mT).norm()))

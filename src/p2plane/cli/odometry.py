@@ -7,6 +7,8 @@ from typing import Annotated
 
 import typer
 
+from p2plane.cli.outputs import make_folder
+
 SHOWN = 10
 
 
@@ -46,6 +48,7 @@ def odometry(
     files, count = list_scans(folder)
     if stamps is not None and len(stamps) != count:
         raise ValueError(f"{times} must hold a time for each of the {count} scans, got {len(stamps)}")
+    make_folder(output)
     trajectory = run(files, max_points=max_points, map_points=map_points, seed=seed, show_progress=True)
     save_trajectory(output, trajectory, stamps)
     write_map_picture(output / "map.png", trajectory, up=up, unit=unit)

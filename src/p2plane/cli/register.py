@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
-import os
 from pathlib import Path
 from typing import Annotated
 
 import typer
+
+from p2plane.cli.outputs import require_folder_of
 
 NOT_CONFIDENT = 3
 
@@ -48,7 +49,7 @@ def register(
     from p2plane.registration.summary import load_pose, require_pose_suffix, save_pose, summary
 
     for path in (output, transform, report, picture):
-        _require_folder(path)
+        require_folder_of(path)
     if transform is not None:
         require_pose_suffix(transform)
     clouds = [load_cloud(path) for path in (source, target)]
@@ -81,9 +82,3 @@ def register(
         print_registration(result, source.name, target.name)
     if not result.confident:
         raise typer.Exit(NOT_CONFIDENT)
-
-
-def _require_folder(path: Path | None) -> None:
-    """Refuse, before any work, a file that cannot be written."""
-    if path is not None and not (path.parent.is_dir() and os.access(path.parent, os.W_OK)):
-        raise ValueError(f"{path} cannot be written: {path.parent} is no folder that can be written to")

@@ -6,6 +6,8 @@ from pathlib import Path
 
 import typer
 
+from p2plane.cli.outputs import make_folder
+
 Name = typer.Argument(
     help="all, or one of: teaser, modelnet40-cpu, cpu-unseen, icl-nuim, plane-for-testing, overhead, differentiation, "
     "results-figure, cdfs, scatter, galleries, heads."
@@ -35,6 +37,9 @@ def reproduce(
     from p2plane.experiments.perform import Options
     from p2plane.experiments.run import reproduce as run
 
+    for folder in (out, None if source else results):
+        if folder is not None:
+            make_folder(folder)
     options = Options(processes, tuple(row), device, lambda text: typer.echo(text, err=True))
     done = run(name, scale, source or results, out=out, run=source is None, compact=compact, options=options)
     typer.echo(f"the page is {done.html}, and as Markdown {done.markdown}")

@@ -19,7 +19,7 @@ from p2plane.evaluation import metrics
 from p2plane.evaluation.compact import TRUTH, poses, with_what_follows, without_what_follows
 from p2plane.evaluation.rows import COLUMNS, POSE, TRUE_POSE
 from p2plane.work.files import replacing
-from p2plane.work.parquet import import_pyarrow
+from p2plane.work.parquet import import_pyarrow, reading
 from p2plane.work.record import read_record
 
 SUFFIXES = (".parquet", ".csv")
@@ -125,20 +125,26 @@ def make_compact(path: Path) -> Path:
 
 def read_csv(path: Path) -> dict[str, np.ndarray]:
     """Columns of a CSV file, in the order of its lines."""
-    with path.open(newline="") as file:
-        lines = list(csv.DictReader(file))
-    if lines and set(COLUMNS) - set(lines[0]):
-        raise ValueError(f"{path} must have the columns of an evaluation, got {list(lines[0])[:5]}")
-    texts = {name: np.array([line[name] for line in lines]) for name in COLUMNS}
-    return {name: text if name == "flags" else text.astype(_dtype(name)) for name, text in texts.items()}
+    try:
+        with path.open(newline="", encoding="utf-8") as file:
+            lines = list(csv.DictReader(file, restval=""))
+        if lines and set(COLUMNS) - set(lines[0]):
+            raise ValueError(f"there are {list(lines[0])[:5]}")
+        return _typed({name: np.array([line[name] for line in lines]) for name in COLUMNS})
+    except (ValueError, csv.Error) as error:
+        raise ValueError(f"{path} must have the columns of an evaluation, but {error}") from error
 
 
 def _read_parquet(path: Path) -> dict[str, np.ndarray]:
     import_pyarrow()
     from pyarrow import parquet
 
-    table = parquet.read_table(path)
-    columns = {name: table[name].to_numpy() for name in table.column_names}
+    with reading(path):
+        table = parquet.read_table(path)
+        return _typed({name: table[name].to_numpy() for name in table.column_names})
+
+
+def _typed(columns: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
     return {name: column if name == "flags" else column.astype(_dtype(name)) for name, column in columns.items()}
 
 

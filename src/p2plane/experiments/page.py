@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from p2plane.data.io import replacing
 from p2plane.experiments.blocks import Block, Cell, Figure, Note, Table
 from p2plane.experiments.experiment import Experiment
 from p2plane.experiments.folder import ResultsFolder
@@ -61,10 +62,12 @@ def write_page(
     for section in page.sections:
         for block in section.blocks:
             if isinstance(block, Figure):
-                block.draw().savefig(out / page.picture(block), dpi=DPI)
+                with replacing(out / page.picture(block)) as file:
+                    block.draw().savefig(file, dpi=DPI, format="png")
     paths = out / f"{name}.html", out / f"{name}.md"
     for path, text in zip(paths, (html(page), markdown(page)), strict=True):
-        path.write_text(text, encoding="utf-8")
+        with replacing(path) as file:
+            file.write(text.encode())
     return paths
 
 

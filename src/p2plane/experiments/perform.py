@@ -88,7 +88,8 @@ def _complete(run: Run, folder: ResultsFolder, options: Options) -> None:
     options.say(f"evaluating {_described(run, folder)}")
     pairs = scale.pairs_of(run.row.name)
     evaluation = Evaluation(method, data, changes, pairs, scale.points, device=options.device)
-    evaluate(evaluation, folder.of(run.data) / f"{run.results_name}.csv", processes=options.processes)
+    processes = options.processes or (1 if scale.quick else None)  # a few pairs are done before another has begun
+    evaluate(evaluation, folder.of(run.data) / f"{run.results_name}.csv", processes=processes)
     folder.forget(run.data, run.results_name)
 
 

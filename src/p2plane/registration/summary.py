@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,11 +13,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from p2plane.data.formats.arrays import plain_array
 from p2plane.data.io import replacing
 from p2plane.geometry import so3
 from p2plane.registration.result import Registration
 
-POSE_SUFFIXES = (".txt", ".json", ".npy")
+LARGEST_POSE = 1 << 20
+"""Bytes; a larger file holds something else."""
 
 
 def summary(registration: Registration) -> dict[str, Any]:
@@ -70,15 +73,11 @@ def load_pose(path: str | os.PathLike[str]) -> Tensor:
     """(4, 4) float64 from a file such as `save_pose` writes."""
     path = Path(path)
     require_pose_suffix(path)
+    if path.stat().st_size > LARGEST_POSE:
+        raise ValueError(f"{path} must hold a 4x4 matrix, got {path.stat().st_size} bytes")
     try:
-        if path.suffix == ".json":
-            content = json.loads(path.read_text())
-            matrix = np.array(content["T_target_source"] if isinstance(content, dict) else content, dtype=float)
-        elif path.suffix == ".npy":
-            matrix = np.load(path, allow_pickle=False).astype(float)
-        else:
-            matrix = np.loadtxt(path, ndmin=2)
-    except (ValueError, KeyError, TypeError) as error:
+        matrix = POSE_READERS[path.suffix](path)
+    except (ValueError, KeyError, TypeError, OverflowError, RecursionError) as error:
         raise ValueError(f"{path} must hold a 4x4 matrix, but it cannot be read: {error}") from error
     if matrix.shape != (4, 4):
         raise ValueError(f"{path} must hold a 4x4 matrix, got shape {matrix.shape}")
@@ -89,6 +88,29 @@ def require_pose_suffix(path: Path) -> None:
     """Refuse a file name that does not say how a pose is written."""
     if path.suffix not in POSE_SUFFIXES:
         raise ValueError(f"{path} must end with one of {POSE_SUFFIXES}, got {path.suffix!r}")
+
+
+def _matrix_of_text(path: Path) -> np.ndarray:
+    lines = (line.partition("#")[0].split() for line in path.read_text().splitlines())
+    return np.array([[float(word) for word in words] for words in lines if words])
+
+
+def _matrix_of_json(path: Path) -> np.ndarray:
+    content = json.loads(path.read_text())
+    return np.array(content["T_target_source"] if isinstance(content, dict) else content, dtype=float)
+
+
+def _matrix_of_array(path: Path) -> np.ndarray:
+    with path.open("rb") as file:
+        return plain_array(file, path.stat().st_size).astype(float)
+
+
+POSE_READERS: dict[str, Callable[[Path], np.ndarray]] = {
+    ".txt": _matrix_of_text,
+    ".json": _matrix_of_json,
+    ".npy": _matrix_of_array,
+}
+POSE_SUFFIXES = tuple(POSE_READERS)
 
 
 def _sigma_at_center(registration: Registration) -> Tensor:

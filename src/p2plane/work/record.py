@@ -25,9 +25,12 @@ def read_record(path: Path) -> dict[str, Any]:
     if not record.is_file():
         raise ValueError(f"{record} must be there and say what {path.name} came from, but it is not")
     try:
-        return json.loads(record.read_text())
-    except json.JSONDecodeError as error:
+        content = json.loads(record.read_text(encoding="utf-8"))
+    except (ValueError, RecursionError) as error:
         raise ValueError(f"{record} must be JSON, but {error}") from error
+    if not isinstance(content, dict) or not isinstance(content.get("settings"), dict):
+        raise ValueError(f"{record} must hold the settings that {path.name} came from, but there are none")
+    return content
 
 
 def write_record(path: Path, record: Mapping[str, Any]) -> None:

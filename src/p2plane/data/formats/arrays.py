@@ -25,7 +25,7 @@ _HEADER = re.compile(
 def read_npy(path: Path) -> Content:
     """The table (N, C) of an NPY file, read as text columns without names are."""
     with open(path, "rb") as file:
-        return Content(unnamed(_array(file, path.stat().st_size)))
+        return Content(unnamed(plain_array(file, path.stat().st_size)))
 
 
 def read_npz(path: Path) -> Content:
@@ -77,12 +77,12 @@ def _members(path: Path) -> dict[str, np.ndarray]:
                 raise ValueError(f"expected less in {path.stat().st_size} bytes, got {member.file_size} in one array")
             if member.filename.endswith(".npy"):
                 with archive.open(member) as file:
-                    found = _array(file, member.file_size)
+                    found = plain_array(file, member.file_size)
                 arrays[member.filename[:-4]] = found
     return arrays
 
 
-def _array(file: IO[bytes], size: int) -> np.ndarray:
+def plain_array(file: IO[bytes], size: int) -> np.ndarray:
     """The one array of plain numbers in a stream of that many bytes."""
     start = file.read(8)
     if start[:6] != b"\x93NUMPY" or len(start) < 8:
