@@ -147,6 +147,26 @@ def test_sinkhorn_has_the_gradient_of_finite_differences():
     assert torch.autograd.gradcheck(log_sinkhorn, random(1, 3, 4).requires_grad_())
 
 
+@pytest.mark.parametrize("rounds", [3, 300])
+def test_sinkhorn_stands_enormous_affinities_and_many_rounds(rounds):
+    """Two rows that want one column: its scale halves in every round."""
+    log_affinity = torch.tensor([[[1e3, -1e3, 0.0], [1e3, -90.0, -1e3]]], requires_grad=True)
+    log_match = log_sinkhorn(log_affinity, rounds)
+    assert_close(log_match.double(), plain_sinkhorn(log_affinity.double(), rounds), rtol=1e-5, atol=1e-3)
+    log_match.exp().square().sum().backward()
+    assert log_affinity.grad.isfinite().all()
+
+
+def test_sinkhorn_by_products_has_the_gradient_of_the_one_in_logarithms():
+    log_affinity, weights = 30 * random(2, 7, 5), random(2, 7, 5, seed=1)
+    answers = []
+    for sinkhorn in (log_sinkhorn, plain_sinkhorn):
+        leaf = log_affinity.clone().requires_grad_()
+        (sinkhorn(leaf, 4) * weights).sum().backward()
+        answers.append(leaf.grad)
+    assert_close(*answers)
+
+
 def test_the_strongest_are_those_with_the_largest_norms():
     features = random(2, 10, 4)
     rows = strongest(features, 3)

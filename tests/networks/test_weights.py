@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import json
+import resource
+from dataclasses import asdict
+
 import pytest
 import torch
 from tests.networks.small import inputs, shape_pairs, small
@@ -117,6 +121,36 @@ def test_wrong_files_are_refused(tmp_path):
     save_file({"a": torch.zeros(2)}, path)
     with pytest.raises(ValueError, match="must have the format p2plane-1 and a model of"):
         load_model(path)
+
+
+@pytest.mark.parametrize(
+    ("settings", "reason"),
+    [
+        (
+            {"feature_dim": 10**7},
+            r"must hold the weights of dcp, but .* of another shape: .* instead of \(10000000, 32\)",
+        ),
+        ({"feature_dim": 10**12, "pointer": "transformer"}, "that can be built, but"),
+        ({"pointer": "transformer", "hidden": 10**10}, r"must hold the weights of dcp, but .* missing: pointer\."),
+    ],
+)
+def test_settings_that_ask_for_terabytes_are_refused_before_any_memory_is_taken(settings, reason, tmp_path):
+    from safetensors.torch import load_file, save_file
+
+    path = tmp_path / "own.safetensors"
+    save_model(path, small("dcp-v1"))
+    header = {"format": weights.FORMAT, "model": "dcp", "notes": "{}"}
+    config = asdict(small("dcp-v1").config) | settings
+    save_file(load_file(path), path, header | {"config": json.dumps(config)})
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss  # kB
+    with pytest.raises(ValueError, match=reason):
+        load_model(path)
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 50_000
+
+
+def test_any_number_of_blocks_is_refused():
+    with pytest.raises(ValueError, match="blocks must be at most 100, got 1000000000"):
+        config_from(CONFIGS["tessera"], {"blocks": 10**9})
 
 
 def test_settings_that_do_not_fit_the_weights_are_named(tmp_path):

@@ -10,6 +10,8 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from p2plane.matching.softmax import softmax
+
 
 def gumbel_noise(shape: torch.Size, *, like: Tensor, generator: torch.Generator | None = None) -> Tensor:
     """Samples of the standard Gumbel distribution, ``-log(-log u)`` with u uniform.
@@ -42,7 +44,7 @@ def hard_match(
         logits = gumbel_noise(logits.shape, like=logits, generator=generator).add_(logits)
     if isinstance(temperature, Tensor) or temperature != 1:
         logits = logits / temperature
-    match: Tensor = _OneHot.apply(logits.softmax(dim=-1))
+    match: Tensor = _OneHot.apply(softmax(logits))
     return match
 
 
@@ -102,7 +104,7 @@ class _Picked(torch.autograd.Function):
             noise = None if ctx.noise is None else ctx.noise.again()
             by_logits = torch.empty_like(logits)
             for some in _blocks(logits):
-                soft = _disturbed(logits[some], noise).softmax(dim=-1)
+                soft = softmax(_disturbed(logits[some], noise))
                 rates = torch.bmm(gradient[some], values[some].mT)
                 rates -= torch.linalg.vecdot(soft, rates)[..., None]
                 torch.mul(soft, rates, out=by_logits[some])

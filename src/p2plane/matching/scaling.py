@@ -8,6 +8,8 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from p2plane.matching.halves import gradient_factors, scales
+
 LARGEST_LOGIT = 40.0
 """Affinities are cut off here, far from where their exponential overflows in single precision."""
 
@@ -50,40 +52,20 @@ def scaled_sinkhorn(
 
 
 class _Scaled(torch.autograd.Function):
-    """``diag(u) K diag(v)`` and u (B, 1, N) from affinities K (B, N, M).
-
-    Each half of a round is ``1 / (K v + 1)``, the slack having the affinity one. Its part in the gradient by K is an
-    outer product, and all of them together are one matrix product. Vectors are rows, as torch multiplies a row with a
-    batch of matrices several times faster than a column on a CPU.
-    """
+    """``diag(u) K diag(v)`` and u (B, 1, N) from affinities K (B, N, M), rows having the last word."""
 
     @staticmethod
     def forward(ctx: Any, affinity: Tensor, iterations: int) -> tuple[Tensor, Tensor]:  # type: ignore[override]
-        v = [affinity.new_ones(len(affinity), 1, affinity.shape[2])]
-        u: list[Tensor] = []
-        for _ in range(iterations):
-            u.append((v[-1] @ affinity.mT).add_(1).reciprocal_())
-            v.append((u[-1] @ affinity).add_(1).reciprocal_())
-        u.append((v[-1] @ affinity.mT).add_(1).reciprocal_())
-        ctx.save_for_backward(affinity, torch.cat(u, dim=1), torch.cat(v, dim=1))
-        return (affinity * u[-1].mT).mul_(v[-1]), u[-1]
+        u, v = scales(affinity, 1.0, 2 * iterations + 1)
+        ctx.save_for_backward(affinity, u, v)
+        return (affinity * u[:, -1, :, None]).mul_(v[:, -1:]), u[:, -1:].clone()
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, of_values: Tensor, of_slack: Tensor) -> tuple[Tensor, None]:  # type: ignore[override]
         affinity, u, v = ctx.saved_tensors
-        u, v = (each.split(1, dim=1) for each in (u, v))
+        last_u, last_v = u[:, -1:], v[:, -1:]
         weighted = of_values * affinity
-        of_u, of_v = v[-1] @ weighted.mT + of_slack, u[-1] @ weighted
-        lefts, rights = [], []
-        for k in range(len(u) - 1, -1, -1):
-            lefts.append(-u[k].square() * of_u)
-            rights.append(v[k])
-            step = lefts[-1] @ affinity
-            of_v = of_v + step if k == len(u) - 1 else step
-            if k > 0:
-                lefts.append(u[k - 1])
-                rights.append(-v[k].square() * of_v)
-                of_u = rights[-1] @ affinity.mT
-        direct = (of_values * u[-1].mT).mul_(v[-1])
-        return direct.baddbmm_(torch.cat(lefts, dim=1).mT, torch.cat(rights, dim=1)), None
+        of_u, of_v = last_v @ weighted.mT + of_slack, last_u @ weighted
+        lefts, rights = gradient_factors(affinity, u, v, of_u, of_v)
+        return (of_values * last_u.mT).mul_(last_v).baddbmm_(lefts.mT, rights), None

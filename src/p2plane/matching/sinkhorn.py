@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
+
+from p2plane.matching.halves import gradient_factors, scales
 
 
 def log_sinkhorn(
@@ -34,11 +37,48 @@ def log_sinkhorn(
         log_affinity = log_affinity.masked_fill(~source_mask[:, :, None], absent)
     if target_mask is not None:
         log_affinity = log_affinity.masked_fill(~target_mask[:, None], absent)
-    log_match: Tensor = _Sinkhorn.apply(log_affinity, iterations, slack)
+    if slack and _scales_are_floats(log_affinity, iterations):
+        scaled: Tensor = _Scaled.apply(log_affinity, iterations)
+        return scaled
+    log_match: Tensor = _InLogarithms.apply(log_affinity, iterations, slack)
     return log_match
 
 
-class _Sinkhorn(torch.autograd.Function):
+def _scales_are_floats(log_affinity: Tensor, iterations: int) -> bool:
+    """Whether the scales of so many rounds are within the range of floats, with much to spare, for any affinities.
+
+    With slack, v grows in a round by ``log(1 + N)`` at most, and u falls by no more than v has grown.
+    """
+    room = 2 / 3 * math.log(torch.finfo(log_affinity.dtype).max)
+    return iterations * math.log(1 + max(log_affinity.shape[1:])) < room
+
+
+class _Scaled(torch.autograd.Function):
+    """A - u - v by products with ``K = exp(A - m)``, m (B, N, 1) the largest entry of a row, or zero, the slack's.
+
+    It takes one exponential for each entry, whatever the number of rounds; K alone is kept of what is large.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, log_affinity: Tensor, iterations: int) -> Tensor:  # type: ignore[override]
+        largest = log_affinity.amax(2, keepdim=True).clamp_min_(0)
+        # Numbers below the smallest normal one are slow, and far too small to be seen.
+        tiny = torch.finfo(log_affinity.dtype).tiny
+        affinity = torch.threshold_((log_affinity - largest).exp_(), tiny, 0.0)
+        u, v = scales(affinity, largest.neg().exp_().mT, 2 * iterations)
+        ctx.save_for_backward(affinity, u, v)
+        return (log_affinity + (u[:, -1:].log().mT - largest)).add_(v[:, -1:].log())
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:  # type: ignore[override]
+        affinity, u, v = ctx.saved_tensors
+        of_u, of_v = gradient.sum(2, keepdim=True).mT / u[:, -1:], gradient.sum(1, keepdim=True) / v[:, -1:]
+        lefts, rights = gradient_factors(affinity, u, v, of_u, of_v)
+        return torch.addcmul(gradient, lefts.mT @ rights, affinity), None
+
+
+class _InLogarithms(torch.autograd.Function):
     """The match is exp(A - u - v), and each half of a round finds one of u (B, N, 1) and v (B, 1, M) from the other.
 
     Only these are kept for backward, besides A: with ``P = exp(A - u - v)``, u or v the sum that was last taken, the

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 import torch
 from torch import Tensor
 
+from p2plane.matching.softmax import softmax
 from p2plane.networks.dgcnn import StaticDGCNN
 from p2plane.networks.door import Clouds, RegistrationNetwork
 from p2plane.networks.head import HeadConfig, pose_from_match
@@ -65,7 +66,7 @@ class DCP(RegistrationNetwork):
         """One round."""
         of_source, of_target = self._features(clouds)
         logits = of_source @ of_target.mT / self.config.feature_dim**0.5
-        match = _softmax(logits, clouds.target_mask)
+        match = _shares(logits, clouds.target_mask)
         alignment, matched = pose_from_match(
             self.config.head, match, clouds.source, clouds.target, clouds.target_normals, mask=clouds.source_mask
         )
@@ -92,14 +93,14 @@ class DCP(RegistrationNetwork):
         return seen[0].add_(source), seen[1].add_(target)
 
     def _reverse(self, clouds: Clouds, logits: Tensor) -> Tensor:
-        match = _softmax(logits.mT, clouds.source_mask)
+        match = _shares(logits.mT, clouds.source_mask)
         return pose_from_match(
             self.config.head, match, clouds.target, clouds.source, clouds.source_normals, mask=clouds.target_mask
         )[0].T_target_source
 
 
-def _softmax(logits: Tensor, mask: Tensor | None) -> Tensor:
-    """Over the last dimension, where the mask (B, M) says that there is a point."""
+def _shares(logits: Tensor, mask: Tensor | None) -> Tensor:
+    """The softmax over the last dimension, where the mask (B, M) says that there is a point."""
     if mask is not None:
         logits = logits.masked_fill(~mask[:, None], float("-inf"))
-    return logits.softmax(dim=-1)
+    return softmax(logits)

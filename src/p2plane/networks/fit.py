@@ -16,6 +16,17 @@ def fit_weights(network: nn.Module, weights: Mapping[str, Any]) -> None:
         weights: from its names to tensors; those of convolutions with kernels of one point may be matrices. Counters of
             batches may be missing, as in files of old versions of PyTorch.
     """
+    check_fit(network, weights)
+    ours = network.state_dict()
+    shared = {name: weights[name].reshape(each.shape) for name, each in ours.items() if name in weights}
+    network.load_state_dict(shared, strict=False)
+
+
+def check_fit(network: nn.Module, weights: Mapping[str, Any]) -> None:
+    """Raise a ValueError that names what does not fit; arguments as in `fit_weights`.
+
+    The values of the network are not looked at: it may be on the device "meta", where a network of any size is free.
+    """
     ours = network.state_dict()
     missing = [name for name in ours if name not in weights and not name.endswith("num_batches_tracked")]
     unexpected = [name for name in weights if name not in ours]
@@ -29,7 +40,6 @@ def fit_weights(network: nn.Module, weights: Mapping[str, Any]) -> None:
         problems = (("missing", missing), ("unexpected", unexpected), ("of another shape", misshapen))
         listed = "; ".join(f"{len(names)} {kind}: {_first_few(names)}" for kind, names in problems if names)
         raise ValueError(f"weights must fit {type(network).__name__}, but {listed}")
-    network.load_state_dict({name: value.reshape(ours[name].shape) for name, value in shared.items()}, strict=False)
 
 
 def _without_ones(tensor: Tensor) -> tuple[int, ...]:

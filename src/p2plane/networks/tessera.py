@@ -36,6 +36,8 @@ from p2plane.networks.local_features import LocalFeatures, Tokens, surroundings
 from p2plane.networks.near_match import Described, NearMatch
 from p2plane.solve.alignment import Alignment, Round
 
+MOST_BLOCKS = 100  # settings may come from a file that asks for any number
+
 
 @dataclass(frozen=True)
 class TesseraConfig:
@@ -67,6 +69,8 @@ class TesseraConfig:
         for name in (*names, "sinkhorn_iterations", "train_rounds", "test_rounds"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
+        if self.blocks > MOST_BLOCKS:
+            raise ValueError(f"blocks must be at most {MOST_BLOCKS}, got {self.blocks}")
         if self.width % self.heads != 0:
             raise ValueError(f"width must be a multiple of heads, {self.heads}, got {self.width}")
 

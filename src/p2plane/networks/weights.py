@@ -14,10 +14,11 @@ from dataclasses import asdict, fields, is_dataclass
 from pathlib import Path
 from typing import Any, get_type_hints
 
+import torch
 from torch import nn
 
 from p2plane.networks.door import RegistrationNetwork
-from p2plane.networks.fit import fit_weights
+from p2plane.networks.fit import check_fit, fit_weights
 from p2plane.networks.registry import CONFIGS, MODELS
 
 FORMAT = "p2plane-1"
@@ -70,15 +71,20 @@ def load_model(path_or_name: str | os.PathLike, **changes: Any) -> RegistrationN
 
     path = find_model(path_or_name)
     header = read_header(path)
+    kind = MODELS[header["model"]]
     try:
         config = config_from(CONFIGS[header["model"]], _changed(header["config"], changes))
-        model = MODELS[header["model"]](config)
-    except (TypeError, ValueError, RuntimeError) as error:  # torch's own, too: a file may ask for any width
+        with torch.device("meta"):  # settings may ask for any width: no memory is taken before the weights are seen
+            outline = kind(config)
+    except (TypeError, ValueError, RuntimeError) as error:  # torch's own, too
         raise ValueError(f"{path} must hold settings of {header['model']} that can be built, but {error}") from error
     try:
-        fit_weights(model, load_file(path))
+        weights = load_file(path)
+        check_fit(outline, weights)
     except (SafetensorError, ValueError) as error:
         raise ValueError(f"{path} must hold the weights of {header['model']}, but {error}") from error
+    model = kind(config)
+    fit_weights(model, weights)
     return model.eval()
 
 
