@@ -1,11 +1,12 @@
 """What size costs: seconds and memory against points, pairs a second against processes, and a million pairs from there.
 
-    python benchmarks/scale.py [--points 1000 10000 100000 1000000] [--pairs 40] [--markdown FILE]
+    python benchmarks/scale.py [--tables points pairs batch] [--points 1000 10000 100000] [--pairs 40] [--markdown FILE]
     python benchmarks/scale.py --one icp 10000000
 
 Memory is the peak of what a process of its own holds, above what it held with the clouds made and nothing done yet, so
 neither torch nor the clouds are in it. The clouds are two samples of a wavy surface, moved apart by a little, float32,
-with the normals of the target given; `register` gets none, and estimates them. One thread everywhere.
+with the normals of the target given; `register` gets none, and estimates them. One thread everywhere. Seconds are those
+of the processor, so that a machine with other work changes them little; the pace of a batch needs a machine of its own.
 """
 
 from __future__ import annotations
@@ -51,6 +52,7 @@ class Clouds(NamedTuple):
 
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--tables", nargs="+", choices=TABLES, default=TABLES)
     parser.add_argument("--points", type=int, nargs="+", default=COUNTS)
     parser.add_argument("--pairs", type=int, default=40, help="small pairs for the cost of one")
     parser.add_argument("--many", type=int, default=400, help="small pairs for the pace of a batch")
@@ -62,32 +64,43 @@ def main(arguments: Sequence[str] | None = None) -> None:
         print(json.dumps(measured(options.one[0], int(options.one[1]))))
         return
     lines = []
-    for line in tables(options.points, options.pairs, options.many):
-        print(line, flush=True)
-        lines.append(line)
+    for table in options.tables:
+        for line in TABLES[table](options):
+            print(line, flush=True)
+            lines.append(line)
     if options.markdown:
         options.markdown.write_text("\n".join(lines) + "\n")
 
 
-def tables(points: Sequence[int], pairs: int, many: int) -> Iterator[str]:
-    """All tables, line by line."""
+def against_points(options: argparse.Namespace) -> Iterator[str]:
+    """What each work costs with so many points."""
     yield from (
         "| work | points | seconds | memory, MB | the clouds themselves, MB |",
         "| --- | --: | --: | --: | --: |",
     )
     for work in WORKS:
-        for count in points:
+        for count in options.points:
             found = apart(work, count)
             cells = f"{found['seconds']:.3g}", f"{found['extra'] / 1e6:.0f}", f"{found['clouds'] / 1e6:.0f}"
             yield f"| {work} | {count:,} | {' | '.join(cells)} |"
-    yield from ("", "| `register`, 768 points, method | seconds a pair (median) | slowest |", "| --- | --: | --: |")
-    seconds = {method: pair_seconds(method, pairs) for method in METHODS}
-    for method, each in seconds.items():
+    yield ""
+
+
+def for_a_pair(options: argparse.Namespace) -> Iterator[str]:
+    """What a small pair costs."""
+    yield from ("| `register`, 768 points, method | seconds a pair (median) | slowest |", "| --- | --: | --: |")
+    for method in METHODS:
+        each = pair_seconds(method, options.pairs)
         yield f"| {method} | {statistics.median(each):.3f} | {max(each):.3f} |"
-    yield from ("", "| `batch`, method | processes | pairs a second | against one |", "| --- | --: | --: | --: |")
+    yield ""
+
+
+def of_a_batch(options: argparse.Namespace) -> Iterator[str]:
+    """How many pairs are done in a second, and how long a million takes from there."""
+    yield from ("| `batch`, method | processes | pairs a second | against one |", "| --- | --: | --: | --: |")
     paces: dict[str, dict[int, float]] = {}
     for method in METHODS:
-        paces[method] = {processes: pace(method, processes, many) for processes in (1, 2)}
+        paces[method] = {processes: pace(method, processes, options.many) for processes in (1, 2)}
         for processes, each in paces[method].items():
             yield f"| {method} | {processes} | {each:.1f} | {each / paces[method][1]:.2f} |"
     yield from projection(paces)
@@ -100,6 +113,13 @@ def projection(paces: dict[str, dict[int, float]]) -> Iterator[str]:
     for method, each in paces.items():
         hours = [1e6 / (each[2] / 2 * machines * cores) / 3600 for machines in MACHINES for cores in CORES]
         yield f"| {method} | {' | '.join(f'{value:.3g}' for value in hours)} |"
+
+
+TABLES: dict[str, Callable[[argparse.Namespace], Iterator[str]]] = {
+    "points": against_points,
+    "pairs": for_a_pair,
+    "batch": of_a_batch,
+}
 
 
 def clouds(count: int) -> Clouds:
@@ -168,9 +188,9 @@ def measured(work: str, count: int) -> dict[str, Any]:
         _in_chunks(given.target, lambda rows: se3.apply(given.T_target_source, rows.double()))
     WORKS[work](clouds(1000))  # what is loaded late is loaded now
     Path("/proc/self/clear_refs").write_text("5")  # forget the peak so far
-    before, start = _kilobytes("VmRSS"), time.perf_counter()
+    before, start = _kilobytes("VmRSS"), time.process_time()
     T = WORKS[work](given)
-    seconds = time.perf_counter() - start
+    seconds = time.process_time() - start
     peak = _kilobytes("VmHWM")
     off = float((T.double() - given.T_target_source).abs().max())
     size = sum(tensor.nbytes for tensor in given[:3])
@@ -192,9 +212,9 @@ def pair_seconds(method: str, count: int) -> list[float]:
     register(pairs[0].source, pairs[0].target, method=method)
     for index in range(count):
         source, target = pairs[index].source, pairs[index].target
-        start = time.perf_counter()
+        start = time.process_time()
         register(source, target, method=method)
-        seconds.append(time.perf_counter() - start)
+        seconds.append(time.process_time() - start)
     return seconds
 
 
