@@ -16,7 +16,7 @@ def softmax(logits: Tensor) -> Tensor:
     """The softmax over the last dimension, whose smallest shares are zero, and so are their gradients.
 
     A match that is nearly certain has shares, and gradients, around the smallest numbers that there are. A processor
-    takes many times as long for a product with these: in a training step of DCP they cost as much as all its edges.
+    takes many times as long for a product with these.
 
     Args:
         logits: (..., M); minus infinity where there is nothing to point to.
