@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from p2plane.work.files import alone
-from p2plane.work.journal import Journal
+from p2plane.work.journal import Journal, write_journal
 
 COLUMNS = ("index", "value", "text")
 
@@ -95,3 +95,13 @@ def test_a_full_disk_names_the_file_and_what_is_there_counts(tmp_path: Path, mon
             journal.append([row(3)])
     monkeypatch.undo()
     assert 3 not in complete(path)
+
+
+def test_rows_of_another_file_become_a_journal_whole_or_not_at_all(tmp_path: Path) -> None:
+    path = tmp_path / "rows.csv"
+    for wrong in (10, -1, None):
+        with pytest.raises(ValueError, match=r"rows\.csv must have indices from 0 to 9"):
+            write_journal(path, COLUMNS, 10, [row(0), row(1) | {"index": wrong}])
+        assert not list(tmp_path.iterdir())
+    write_journal(path, COLUMNS, 10, [row(3), row(1)])
+    assert complete(path) == [0, 2, 4, 5, 6, 7, 8, 9]

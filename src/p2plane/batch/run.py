@@ -15,7 +15,7 @@ from p2plane.batch.worker import BatchSettings, Registering
 from p2plane.solve.inputs import one_of
 from p2plane.work.engine import TRIES, Engine, results_of
 from p2plane.work.files import alone
-from p2plane.work.journal import Journal, Line
+from p2plane.work.journal import Journal, Line, write_journal
 from p2plane.work.parquet import import_pyarrow
 from p2plane.work.processes import Processes, cores
 from p2plane.work.progress import Progress
@@ -152,10 +152,7 @@ def _journal_path(out: Path) -> Path:
 def _open_journal(out: Path, count: int, retry_failed: bool) -> Journal:
     path, keep = _journal_path(out), _has_no_error if retry_failed else None
     if out.suffix == PARQUET and out.exists() and not path.exists():
-        journal = Journal(path, tuple(KINDS), count)
-        for row in read_rows(out):
-            journal.append([row])
-        journal.close()
+        write_journal(path, tuple(KINDS), count, read_rows(out))
     return Journal(path, tuple(KINDS), count, keep=keep)
 
 

@@ -13,7 +13,7 @@ from p2plane.evaluation.results import Results, read_csv, read_results, write_pa
 from p2plane.evaluation.rows import COLUMNS
 from p2plane.evaluation.worker import Evaluation, Worker
 from p2plane.work.files import alone
-from p2plane.work.journal import Journal
+from p2plane.work.journal import Journal, write_journal
 from p2plane.work.parquet import import_pyarrow
 from p2plane.work.processes import cores
 from p2plane.work.progress import Progress
@@ -84,9 +84,7 @@ def _open_journal(out: Path, worker: Worker) -> Journal:
     if out.suffix == PARQUET and out.exists() and not path.exists():
         columns = {name: column.tolist() for name, column in read_results(out).columns.items()}
         rows = [dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)]
-        journal = Journal(path, COLUMNS, count, digits=DIGITS)
-        journal.append(rows)
-        journal.close()
+        write_journal(path, COLUMNS, count, rows, digits=DIGITS)
     return Journal(path, COLUMNS, count, group=worker.batch_size, digits=DIGITS)
 
 

@@ -10,7 +10,7 @@ import csv
 import io
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -158,6 +158,18 @@ class Journal:
     def _foreign(self, header: bytes) -> ValueError:
         names = f"{self.columns[:3]} ... {self.columns[-2:]}"
         return ValueError(f"{self.path} must have the columns {names}, got {header[:60].decode(errors='replace')!r}")
+
+
+def write_journal(
+    path: Path, columns: Sequence[str], count: int, rows: Iterable[Mapping[str, Any]], *, digits: int | None = None
+) -> None:
+    """The journal of rows that another file holds, whole or not there; arguments as for `Journal`."""
+    with replacing(path) as temporary, Journal(temporary, columns, count, digits=digits) as journal:
+        for row in rows:
+            if row["index"] not in range(count):
+                raise ValueError(f"rows for {path} must have indices from 0 to {count - 1}, got {row['index']}")
+            journal.append([row])
+        journal.close()
 
 
 def _csv_line(values: Sequence[str]) -> bytes:
