@@ -16,6 +16,8 @@ from torch import Tensor
 
 from p2plane.geometry import so3
 
+_LAST_ROW = torch.tensor([0.0, 0.0, 0.0, 1.0], dtype=torch.float64)
+
 
 def from_rotation_translation(R: Tensor, t: Tensor) -> Tensor:
     """Transform ``p -> R p + t``.
@@ -34,8 +36,7 @@ def from_rotation_translation(R: Tensor, t: Tensor) -> Tensor:
 
 def homogeneous(T: Tensor) -> Tensor:
     """(..., 4, 4) transforms from their first three rows (..., 3, 4)."""
-    last_row = T.new_tensor([0.0, 0.0, 0.0, 1.0]).expand(*T.shape[:-2], 1, 4)
-    return torch.cat([T, last_row], dim=-2)
+    return torch.cat([T, _LAST_ROW.to(T).expand(*T.shape[:-2], 1, 4)], dim=-2)
 
 
 def apply(T_b_a: Tensor, points_a: Tensor) -> Tensor:

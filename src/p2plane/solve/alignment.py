@@ -147,14 +147,16 @@ class Alignment:
 
     @cached_property
     def _sigma(self) -> Tensor:
-        quadratic, T = self._linearized
+        quadratic, _ = self._linearized
         pairs = self._problem.linearized(self._T.detach())
         rows = 1 if pairs.metric is not None and pairs.metric.ndim == 3 else 3
         weights = self._problem.weights() if pairs.weights is None else pairs.weights
         freedom = (
             rows * ((weights > 0) & (self._problem.weights() > 0)).sum(-1) - self.observability.determined.flatten()
         )
-        variance = quadratic.energy(T) / freedom.clamp_min(1)
+        # Point by point: the summary's rounding would be taken for noise.
+        still = Problem(pairs, fixed_metric, () if pairs.metric is None else (pairs.metric,))
+        variance = still.energy(self._T.detach()) / freedom.clamp_min(1)
         size = quadratic.frame.scale.flatten()
         rounding = torch.finfo(self._problem.pairs.source.dtype).eps * (
             size + quadratic.frame.source_center.norm(dim=(1, 2))
@@ -169,7 +171,7 @@ class Alignment:
     def _mean_information(self, chart: Chart) -> Tensor:
         """(B, F, F) mean ``J H J^T`` in local units along a chart."""
         quadratic, T = self._linearized
-        return derivatives(quadratic, chart, T).gauss_newton
+        return derivatives(quadratic.matrix, chart, T).gauss_newton
 
     def _to_callers_coordinates(self, chart: Chart) -> Tensor:
         """(B, 6, 6) from steps (a, b) of a chart, in local units, to (omega, v) about the caller's target origin."""

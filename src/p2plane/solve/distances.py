@@ -11,6 +11,7 @@ from torch import Tensor
 from p2plane.geometry import se3
 from p2plane.solve import reweighted
 from p2plane.solve.alignment import Alignment
+from p2plane.solve.arrays import Constant, beside
 from p2plane.solve.implicit import Settings, optimal_pose
 from p2plane.solve.inputs import (
     Array,
@@ -26,6 +27,8 @@ from p2plane.solve.newton import Limits
 from p2plane.solve.problem import Problem, fixed_metric, plane_to_plane_metric, symmetric_metric
 from p2plane.solve.robust import RobustKernel
 from p2plane.solve.unrolled import unrolled
+
+_IDENTITY = Constant.of(torch.eye(3, 4, dtype=torch.float64))
 
 
 def point_to_plane(
@@ -233,7 +236,7 @@ def _align(
     one_of("form", form, ("full", "iterated", "fixed"))
     pairs = problem.pairs
     if initial is None:
-        T_initial = torch.eye(3, 4, dtype=torch.float64, device=pairs.source.device).expand(len(pairs.source), 3, 4)
+        T_initial = beside(pairs.source, _IDENTITY).expand(len(pairs.source), 3, 4)
     else:
         T_initial = transform_from("initial", initial, pairs)
     if problem.turns and form == "fixed":
@@ -244,13 +247,22 @@ def _align(
         T, last_step = unrolled(replace(pairs, metric=problem.tensors[0]), T_initial, settings.limits.max_iterations)
         T, converged = T.double(), last_step <= settings.limits.tolerance
         iterations = torch.full_like(converged, settings.limits.max_iterations, dtype=torch.int64)
+        pose = _pose(T, pairs)
     elif problem.turns or problem.kernel is not None:
         T, converged, iterations = reweighted.solve(problem, T_initial, form, settings)
+        pose = _pose(T, pairs)
     else:
-        T, converged, iterations = optimal_pose(problem.linearized(T_initial), T_initial, settings)
-    shape = pairs.batch_shape
-    T_target_source = se3.homogeneous(T).to(pairs.precision).reshape(*shape, 4, 4)
-    return Alignment(T_target_source, converged.reshape(shape), iterations.reshape(shape), T, problem, settings)
+        T, pose, converged, iterations = optimal_pose(problem.linearized(T_initial), T_initial, settings)
+    if len(pairs.batch_shape) != 1:
+        pose, converged, iterations = (
+            each.reshape((*pairs.batch_shape, *each.shape[1:])) for each in (pose, converged, iterations)
+        )
+    return Alignment(pose, converged, iterations, T, problem, settings)
+
+
+def _pose(T: Tensor, pairs: Pairs) -> Tensor:
+    """(B, 4, 4) as precise as the points, of float64 (B, 3, 4)."""
+    return se3.homogeneous(T).to(pairs.precision)
 
 
 def _settings(

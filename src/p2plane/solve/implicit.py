@@ -11,22 +11,27 @@ from __future__ import annotations
 
 import inspect
 from dataclasses import dataclass
-from typing import Any
+from functools import reduce
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from p2plane.solve import newton as search
-from p2plane.solve.inputs import Pairs, on_device_of, without_autocast
+from p2plane.solve.arrays import Constant, alike, beside, namespace, small, tensor_of
+from p2plane.solve.channels import as_channels
+from p2plane.solve.inputs import Pairs
 from p2plane.solve.minimize import minimize
 from p2plane.solve.penalty import penalty_adjoint
-from p2plane.solve.pointwise import in_the_callers_layout, pull_back, push_forward, tangent_channels
+from p2plane.solve.pointwise import gradients_by_the_pairs, push_forward, tangent_channels
 from p2plane.solve.procrustes import closed_form
-from p2plane.solve.quadratic import Frame, Quadratic, as_channels, centered, summarize
+from p2plane.solve.quadratic import Frame, Quadratic, small_summary, summarize
 from p2plane.solve.starts import projected
 from p2plane.solve.tangent import Chart, bounded_inverse, callers_chart, derivatives
 
-_POWERS = torch.tensor([-1.0, -1.0, -1.0, 0.0, 0.0, 0.0], dtype=torch.float64)[:, None]  # of the scale, in a step
+# Powers of the scale in a step, (1, 6, 1).
+_POWERS = Constant.of(torch.tensor([-1.0, -1.0, -1.0, 0.0, 0.0, 0.0], dtype=torch.float64)[None, :, None])
+_LAST_ROW = Constant.of(torch.tensor([0.0, 0.0, 0.0, 1.0], dtype=torch.float64))
 DEFAULT_LIMITS = search.Limits(max_iterations=50, tolerance=1e-9, undetermined_below=1e-6)
 
 
@@ -49,15 +54,23 @@ def chart_for(settings: Settings, frame: Frame) -> Chart:
     return Chart(source_pivot=-frame.source_center / frame.scale, free=settings.free)
 
 
-def optimal_pose(pairs: Pairs, T_initial: Tensor, settings: Settings) -> tuple[Tensor, Tensor, Tensor]:
-    """The pose (B, 3, 4) that minimises the energy of the pairs, in float64, and (B,) converged, (B,) iterations.
+class Optimum(NamedTuple):
+    """Where the energy of the pairs is least."""
+
+    T: Tensor  # (B, 3, 4) in float64
+    T_target_source: Tensor  # (B, 4, 4) as precise as the points
+    converged: Tensor  # (B,)
+    iterations: Tensor  # (B,)
+
+
+def optimal_pose(pairs: Pairs, T_initial: Tensor, settings: Settings) -> Optimum:
+    """The pose that minimises the energy of the pairs.
 
     Gradient: source, target, metric, weights.
     """
     function = CompilablePose if torch.compiler.is_compiling() else OptimalPose
     arguments = pairs.source, pairs.target, pairs.metric, pairs.weights, pairs.mask, T_initial, settings
-    T, converged, iterations, *_ = function.apply(*arguments)
-    return T, converged, iterations
+    return Optimum(*function.apply(*arguments)[:4])
 
 
 class CompilablePose(torch.autograd.Function):
@@ -77,35 +90,36 @@ class CompilablePose(torch.autograd.Function):
         T_initial: Tensor,
         settings: Settings,
     ) -> tuple[Tensor, ...]:
-        quadratic = summarize(Pairs(source, target, metric, weights, mask, source.shape[:1]))
-        frame = quadratic.frame
-        chart = chart_for(settings, frame)
-        end, inverse = _search(quadratic, frame.to_local(T_initial), chart, settings, closed=metric is None)
+        pairs = Pairs(source, target, metric, weights, mask, source.shape[:1])
+        quadratic = small_summary(pairs) if _is_plain(settings) else summarize(pairs)
+        frame, chart = quadratic.frame, chart_for(settings, quadratic.frame)
+        T_local = frame.to_local(alike(quadratic.matrix, T_initial))
+        end, inverse = _search(quadratic, T_local, chart, settings, closed=metric is None)
         system = quadratic.matrix if settings.gradient == "penalty" else _in_callers_units(inverse, quadratic, settings)
-        return frame.to_caller(end.T), end.converged, end.iterations, quadratic.total, *frame, system
+        T = frame.to_caller(end.T)
+        pose = tensor_of(_homogeneous(T)).to(pairs.precision)
+        rest = end.converged, end.iterations, quadratic.total, *frame, system
+        return tensor_of(T), pose, *map(tensor_of, rest)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple, output: tuple) -> None:
         *points, mask, _, settings = inputs
-        T, _, _, *rest = output
-        ctx.mark_non_differentiable(*output[1:])
+        T, _, _, _, *rest = output
+        ctx.mark_non_differentiable(*output[2:])
         ctx.save_for_backward(*points, mask, T, *rest)
         ctx.save_for_forward(*points, mask, T, *rest)
         ctx.set_materialize_grads(False)
         ctx.settings = settings
 
     @staticmethod
-    def backward(ctx: Any, G: Tensor | None, *_: Any) -> tuple:  # type: ignore[override]
-        if G is None:
+    def backward(ctx: Any, by_T: Tensor | None, by_pose: Tensor | None, *_: Any) -> tuple:  # type: ignore[override]
+        given = [G for G in (by_T, None if by_pose is None else by_pose[:, :3].double()) if G is not None]
+        if not given:
             return (None,) * 7
         end = _End.saved(ctx)
-        # About the centroids, the precision of the points is enough: nothing is summed here.
-        frame, precision = end.frame, end.pairs.precision
-        channels = centered(as_channels(end.pairs, precision), frame)
-        maps = frame.centered(end.T), frame.centered_direction(end.adjoint(G))
-        with without_autocast(G.device):
-            gradients = pull_back(channels, *(each.to(precision) for each in maps))
-        return *in_the_callers_layout(gradients, end.pairs), None, None, None
+        maps = end.maps(reduce(torch.add, given))
+        gradients = gradients_by_the_pairs(end.pairs, end.frame, *maps, wanted=ctx.needs_input_grad[:4])
+        return *gradients, None, None, None
 
 
 class OptimalPose(CompilablePose):
@@ -131,11 +145,24 @@ class OptimalPose(CompilablePose):
             raise NotImplementedError(f"forward mode must go with gradient='exact', got {ctx.settings.gradient!r}")
         end = _End.saved(ctx)
         rate = push_forward(as_channels(end.pairs, torch.float64), end.T, tangent_channels(tangents[:4], end.pairs))
-        return end.adjoint(rate).neg(), *(None,) * 7
+        T_rate = end.adjoint(rate).neg()
+        pose_rate = torch.nn.functional.pad(T_rate, (0, 0, 0, 1)).to(end.pairs.precision)
+        return T_rate, pose_rate, *(None,) * 7
 
 
 # torch.autograd.Function.apply asks for this at every call; finding it anew takes longer than a Newton step.
 CompilablePose.forward.__signature__ = inspect.signature(CompilablePose.forward)  # type: ignore[attr-defined]
+
+
+def _homogeneous(T: Any) -> Any:
+    """(B, 4, 4) as `se3.homogeneous`, of arrays of either kind."""
+    last_rows = namespace(T).broadcast_to(beside(T, _LAST_ROW), (len(T), 1, 4))
+    return namespace(T).concatenate([T, last_rows], 1)
+
+
+def _is_plain(settings: Settings) -> bool:
+    """Whether the search may be a short one, for which small arrays are worth while."""
+    return settings.solver == "newton" and len(settings.free) == 6
 
 
 def _search(
@@ -146,7 +173,7 @@ def _search(
     if settings.solver == "newton":
         return minimize(quadratic, T_initial, chart, closed_form if closed else projected, limits)
     end = search.accumulate(quadratic, T_initial, chart, limits)
-    at_end = derivatives(quadratic, Chart(), end.T)
+    at_end = derivatives(quadratic.matrix, Chart(), end.T)
     return end, bounded_inverse(at_end.hessian, at_end.gauss_newton, limits.undetermined_below)
 
 
@@ -171,28 +198,39 @@ class _End:
             total, system = quadratic.total, quadratic.matrix
             if ctx.settings.gradient != "penalty":
                 chart = Chart() if ctx.settings.solver == "accumulate" else chart_for(ctx.settings, frame)
-                at_end = derivatives(quadratic, chart, frame.to_local(T))
+                at_end = derivatives(quadratic.matrix, chart, frame.to_local(T))
                 limit = ctx.settings.limits.undetermined_below
                 inverse = bounded_inverse(at_end.hessian, at_end.gauss_newton, limit)
                 system = _in_callers_units(inverse, quadratic, ctx.settings)
         return _End(pairs, T, frame, total, system, ctx.settings)
 
     def adjoint(self, G: Tensor) -> Tensor:
-        """(B, 3, 4) ``J^T A^-1 J vec(G)``, symmetric, so that it serves forward mode too; or the penalty's."""
+        """(B, 3, 4) V for an upstream gradient, or a rate of change; the operator is symmetric and serves both."""
         if self.settings.gradient == "penalty":
-            quadratic = Quadratic(self.system, self.total, self.frame)
-            return penalty_adjoint(quadratic, self.T, G)
-        # The directions of the search, as changes of the caller's T: about the source's centroid, or what is held.
-        is_free = len(self.settings.free) == 6
-        chart = Chart(source_pivot=self.frame.source_center) if is_free else Chart(free=self.settings.free)
-        jacobian = chart.jacobian(self.T)
-        along = torch.bmm(self.system, torch.bmm(jacobian, G.reshape(-1, 12, 1)))
-        return torch.bmm(jacobian.mT, along).view(-1, 3, 4)
+            return penalty_adjoint(Quadratic(self.system, self.total, self.frame), self.T, G)
+        return _exact_adjoint(self.T, G, self.system, self.frame.source_center, self.settings.free)
+
+    def maps(self, G: Tensor) -> tuple[Tensor, Tensor]:
+        """(B, 3, 4) the pose and its adjoint direction, between the clouds about their centres."""
+        if self.settings.gradient == "penalty":
+            return self.frame.centered(self.T), self.frame.centered_direction(self.adjoint(G))
+        T, G, system, *parts = small(self.T, G, self.system, *self.frame)
+        frame = Frame(*parts)
+        V = _exact_adjoint(T, G, system, frame.source_center, self.settings.free)
+        return tensor_of(frame.centered(T)), tensor_of(frame.centered_direction(V))
+
+
+def _exact_adjoint(T: Any, G: Any, system: Any, source_center: Any, free: tuple[int, ...]) -> Any:
+    """(B, 3, 4) ``J^T A^-1 J vec(G)``, as arrays of the same kind."""
+    # The directions of the search, as changes of the caller's T: about the source's centroid, or what is held.
+    chart = Chart(source_pivot=source_center) if len(free) == 6 else Chart(free=free)
+    jacobian = chart.jacobian(T)
+    along = system @ (jacobian @ G.reshape(-1, 12, 1))
+    return (jacobian.swapaxes(1, 2) @ along).reshape(-1, 3, 4)
 
 
 def _in_callers_units(inverse: Tensor, quadratic: Quadratic, settings: Settings) -> Tensor:
     """(B, F, F) the inverse of the energy's Hessian, of that in local units."""
     # A step along t is one in units of the scale, and the energy is divided by its own unit.
-    powers = Chart(free=settings.free).select(on_device_of(inverse, _POWERS), 0)
-    units = torch.pow(quadratic.frame.scale, powers)  # (B, F, 1)
-    return inverse * (units * (units.mT / quadratic.total))
+    units = quadratic.frame.scale ** Chart(free=settings.free).select(beside(inverse, _POWERS))  # (B, F, 1)
+    return inverse * (units * (units.swapaxes(1, 2) / quadratic.total))

@@ -34,6 +34,14 @@ class Pairs:
         """That of the points, and at least float32: half the digits make no pose."""
         return torch.promote_types(torch.promote_types(self.source.dtype, self.target.dtype), torch.float32)
 
+    def part(self, where: slice | tuple[slice, slice]) -> Pairs:
+        """Some pairs of the batch, or some points of some pairs."""
+        tensors = self.source, self.target, self.metric, self.weights, self.mask
+        source, target, metric, weights, mask = (None if tensor is None else tensor[where] for tensor in tensors)
+        assert source is not None
+        assert target is not None
+        return Pairs(source, target, metric, weights, mask, source.shape[:1])
+
 
 def pairs_from(
     source: Array, target: Array, weights: Array | None, mask: Array | None, **per_point: tuple[Array, int]
@@ -78,9 +86,10 @@ def pairs_from(
     pairs = Pairs(
         flat.pop("source"), flat.pop("target"), None, flat.pop("weights", None), flat.pop("mask", None), batch_shape
     )
-    if pairs.weights is not None:
-        good = pairs.weights >= 0
-        if holds((good if pairs.mask is None else good | ~pairs.mask).all()) is False:
+    if pairs.weights is not None and pairs.weights.numel() > 0:
+        weights = pairs.weights.detach()
+        least = read((weights if pairs.mask is None else weights.masked_fill(~pairs.mask, 0.0)).amin())
+        if least is not None and not least >= 0:
             _explain_weights(pairs)
     return pairs, flat
 
@@ -131,9 +140,9 @@ def one_of(name: str, value: str, choices: Sequence[str]) -> str:
     return value
 
 
-def holds(condition: Tensor) -> bool | None:
+def holds(condition: Tensor | np.bool_) -> bool | None:
     """Whether a condition holds; None where values cannot be read: while compiling, under vmap, on the meta device."""
-    value = read(condition)
+    value = read(condition) if isinstance(condition, Tensor) else condition
     return None if value is None else bool(value)
 
 
@@ -149,15 +158,10 @@ def read(scalar: Tensor) -> float | None:
         raise
 
 
-def on_device_of(tensor: Tensor, constant: Tensor) -> Tensor:
-    """The constant where the tensor is; unlike `Tensor.to`, at no cost where it already is."""
-    return constant if constant.device == tensor.device else constant.to(tensor.device)
-
-
 def without_autocast(device: torch.device) -> AbstractContextManager:
     """A context in which products of float32 are not rounded to fewer digits."""
-    is_available = torch.amp.is_autocast_available(device.type)
-    return torch.autocast(device.type, enabled=False) if is_available else nullcontext()
+    is_on = torch.amp.is_autocast_available(device.type) and torch.is_autocast_enabled(device.type)
+    return torch.autocast(device.type, enabled=False) if is_on else nullcontext()
 
 
 def explain_not_finite(pairs: Pairs) -> None:

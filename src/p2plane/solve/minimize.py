@@ -7,14 +7,14 @@ from collections.abc import Iterable, Iterator
 import torch
 from torch import Tensor
 
+from p2plane.solve.arrays import alike, tensor_of
 from p2plane.solve.basic import factored, is_basic
 from p2plane.solve.inputs import holds
-from p2plane.solve.newton import Limits, Minimum, damped, end_at, is_short, newton, pick, slack_of
+from p2plane.solve.newton import Limits, Minimum, damped, newton, pick
 from p2plane.solve.quadratic import Quadratic
+from p2plane.solve.sprint import sprint
 from p2plane.solve.starts import Proposal, Start, best_start, rotation_starts
-from p2plane.solve.tangent import Chart, all_above, bounded_inverse, derivatives
-
-LONGEST_SPRINT = 5  # steps; a good start is three away
+from p2plane.solve.tangent import Chart, all_above, bounded_inverse
 
 
 def minimize(
@@ -25,52 +25,39 @@ def minimize(
     Undetermined directions stay where `T_initial` has them.
 
     Args:
-        quadratic: what is minimised.
+        quadratic: what is minimised; the rest, and what comes back, are arrays of the same kind.
         T_initial: (B, 3, 4) local pose of the caller's start.
         chart: coordinates of the steps.
         start: proposes a pose for large motions: `projected`, or a closed form.
         limits: when to stop.
     """
-    proposal = best_start(quadratic, T_initial, chart, start)
+    proposal = start(quadratic, T_initial)
+    found = sprint(quadratic.matrix, proposal, chart, limits) if _is_plain(proposal, chart) else None
+    if found is not None:
+        return found
+    end, inverse = _search(quadratic.tensors(), tensor_of(T_initial), proposal.tensors(), chart, limits)
+    return Minimum(*(alike(quadratic.matrix, part) for part in end)), alike(quadratic.matrix, inverse)
+
+
+def _is_plain(proposal: Proposal, chart: Chart) -> bool:
+    """Whether the proposal is all that a sprint needs."""
+    return proposal.is_sure is None and len(chart.free) == 6 and not is_basic()
+
+
+def _search(
+    quadratic: Quadratic, T_initial: Tensor, proposal: Proposal, chart: Chart, limits: Limits
+) -> tuple[Minimum, Tensor]:
+    """The same for whatever is not plain: starts that may mislead, directions that are held or open."""
+    proposal = best_start(quadratic, T_initial, chart, proposal)
     if is_basic():
         best = _from_all_starts(quadratic, T_initial, proposal, chart, limits)
         return best, factored(best.hessian)[0]
-    sprint = _sprint(quadratic, proposal, chart, limits)
-    if sprint is not None and proposal.is_sure is None:
-        return sprint
-    best = newton(quadratic, proposal.T, chart, limits) if sprint is None else sprint[0]
+    found = None if _is_plain(proposal, chart) else sprint(quadratic.matrix, proposal, chart, limits)
+    best = newton(quadratic, proposal.T, chart, limits) if found is None else found[0]
     best = _lowest_of_unsure(quadratic, T_initial, proposal, chart, limits, False, best)
     if not all_above(limits.undetermined_below, best.gauss_newton):
         best = _with_directions_open(quadratic, T_initial, proposal, chart, limits)
     return best, bounded_inverse(best.hessian, best.gauss_newton, limits.undetermined_below)
-
-
-def _sprint(quadratic: Quadratic, proposal: Proposal, chart: Chart, limits: Limits) -> tuple[Minimum, Tensor] | None:
-    """The minimum a few plain steps away, and the inverse of its Hessian; None if one has to look more closely.
-
-    Only the end is looked at. It must be no higher than the start, and determined in all directions.
-    """
-    T, iterations = proposal.T, torch.zeros(len(proposal.T), dtype=torch.int64, device=proposal.T.device)
-    for steps in range(1 + min(LONGEST_SPRINT, limits.max_iterations)):
-        here = derivatives(quadratic, chart, T)
-        if steps == 0:
-            highest = here.value + slack_of(quadratic)
-        may_end = steps >= proposal.steps_away
-        if may_end:
-            inverse = torch.linalg.inv_ex(here.hessian).inverse
-            step = torch.bmm(inverse, here.descent)
-        else:
-            step = torch.linalg.solve_ex(here.hessian, here.descent).result
-        short = is_short(torch.bmm(here.descent.mT, step), limits)
-        if may_end and holds(short.all()):
-            break
-        T, iterations = chart.retract(T, step.squeeze(-1)), iterations + ~short.view(-1)
-    else:
-        return None
-    is_minimum = all_above(limits.undetermined_below, here.hessian, here.gauss_newton)
-    if not is_minimum or not holds((here.value <= highest).all()):
-        return None
-    return end_at(T, here, short.view(-1), iterations, None), inverse
 
 
 def _from_all_starts(

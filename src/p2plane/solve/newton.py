@@ -49,8 +49,8 @@ def newton(quadratic: Quadratic, T: Tensor, chart: Chart, limits: Limits, carefu
     """
     if is_traced():
         return _newton_in_a_graph(quadratic, T, chart, limits, careful)
-    slack, damping, steps = slack_of(quadratic), None, 0
-    here = derivatives(quadratic, chart, T)
+    slack, damping, steps = slack_of(quadratic.matrix), None, 0
+    here = derivatives(quadratic.matrix, chart, T)
     iterations = torch.zeros(len(T), dtype=torch.int64, device=T.device)
     while True:
         ahead = _look_ahead(here, limits, careful, damping)
@@ -60,7 +60,7 @@ def newton(quadratic: Quadratic, T: Tensor, chart: Chart, limits: Limits, carefu
         if steps == limits.max_iterations or holds(short.all()):
             break
         T_trial = chart.retract(T, ahead.step)
-        there = derivatives(quadratic, chart, T_trial)
+        there = derivatives(quadratic.matrix, chart, T_trial)
         accepted = there.value <= here.value + slack
         steps, iterations = steps + 1, iterations + ~short.view(-1)
         if holds(accepted.all()):
@@ -75,7 +75,7 @@ def newton(quadratic: Quadratic, T: Tensor, chart: Chart, limits: Limits, carefu
 
 def _newton_in_a_graph(quadratic: Quadratic, T: Tensor, chart: Chart, limits: Limits, careful: bool) -> Minimum:
     """The same as a loop inside a graph, which ends as soon as all steps are short."""
-    slack = slack_of(quadratic)
+    slack = slack_of(quadratic.matrix)
 
     def looked_ahead(here: Derivatives, damping: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         ahead = _look_ahead(here, limits, careful, damping)
@@ -91,13 +91,13 @@ def _newton_in_a_graph(quadratic: Quadratic, T: Tensor, chart: Chart, limits: Li
         count: Tensor, step: Tensor, short: Tensor, _sound: Tensor, damping: Tensor, made: Tensor, *at: Tensor
     ) -> tuple[Tensor, ...]:
         T_trial = chart.retract(at[0], step)
-        there = derivatives(quadratic, chart, T_trial)
+        there = derivatives(quadratic.matrix, chart, T_trial)
         accepted = there.value <= at[1] + slack
         T, *parts = pick(accepted, (T_trial, *there), at)
         damping = next_damping(damping, accepted)
         return count + 1, *looked_ahead(Derivatives(*parts), damping), damping, made + ~short.view(-1), T, *parts
 
-    here, undamped = derivatives(quadratic, chart, T), torch.zeros_like(slack)
+    here, undamped = derivatives(quadratic.matrix, chart, T), torch.zeros_like(slack)
     count = torch.zeros((), dtype=torch.int64, device=T.device)
     parts = count, *looked_ahead(here, undamped), undamped, count.expand(T.shape[0]), T, *here
     start = tuple(part.clone(memory_format=torch.contiguous_format) for part in parts)  # as a round leaves them
@@ -110,9 +110,9 @@ def is_short(gain: Tensor, limits: Limits) -> Tensor:
     return gain <= (limits.tolerance / 1000) ** 2
 
 
-def slack_of(quadratic: Quadratic) -> Tensor:
-    """(B, 1, 1) rounding of the energy's terms."""
-    return 1e-14 * (1 + quadratic.matrix[:, 12:, 12:])
+def slack_of(matrix: Tensor) -> Tensor:
+    """(B, 1, 1) rounding of the terms of the energy with that matrix."""
+    return 1e-14 * (1 + matrix[:, 12:, 12:])
 
 
 def accumulate(quadratic: Quadratic, T_initial: Tensor, chart: Chart, limits: Limits, careful: bool = False) -> Minimum:
@@ -123,7 +123,7 @@ def accumulate(quadratic: Quadratic, T_initial: Tensor, chart: Chart, limits: Li
     """
     T, steps = T_initial, 0
     for _ in range(limits.max_iterations):
-        here = derivatives(quadratic, chart, T)
+        here = derivatives(quadratic.matrix, chart, T)
         projector = determined_projector(here.gauss_newton, limits.undetermined_below) if careful else None
         factor, _ = _factor(here._replace(hessian=here.gauss_newton), projector, None)
         step = _solve(factor, here.descent, projector).squeeze(-1)
@@ -134,7 +134,7 @@ def accumulate(quadratic: Quadratic, T_initial: Tensor, chart: Chart, limits: Li
     if not careful and not all_above(limits.undetermined_below, here.gauss_newton):
         return accumulate(quadratic, T_initial, chart, limits, careful=True)
     iterations = torch.full_like(length, steps, dtype=torch.int64)
-    end = derivatives(quadratic, chart, T)
+    end = derivatives(quadratic.matrix, chart, T)
     convex = factored(restricted(end.hessian, projector))[1] == 0
     return end_at(T, end, convex & (length <= limits.tolerance), iterations, projector)
 

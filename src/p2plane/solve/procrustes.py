@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import torch
 from torch import Tensor
 
-from p2plane.solve.basic import project
+from p2plane.solve.arrays import namespace, nearest_rotation
 from p2plane.solve.quadratic import Quadratic
 from p2plane.solve.starts import Proposal
 
@@ -16,5 +15,6 @@ def closed_form(quadratic: Quadratic, T_initial: Tensor) -> Proposal:
     Only the value comes from a singular value decomposition. The gradient comes from `implicit`, which divides by sums
     of singular values, never by their differences: it stays finite on isotropic, collinear and mirrored clouds.
     """
-    cross_covariance = -quadratic.matrix[:, :12, 12].unflatten(1, (3, 4))[:, :, :3]
-    return Proposal(torch.cat([project(cross_covariance), torch.zeros_like(T_initial[:, :, 3:])], dim=-1))
+    cross_covariance = -quadratic.matrix[:, :12, 12].reshape(-1, 3, 4)[:, :, :3]
+    R, t = nearest_rotation(cross_covariance), 0 * T_initial[:, :, 3:]
+    return Proposal(namespace(R).concatenate([R, t], -1))

@@ -48,7 +48,7 @@ def solve(problem: Problem, T_initial: Tensor, form: str, settings: Settings) ->
     with torch.no_grad():
         rough = replace(problem.pairs, metric=problem.rough)
         frame = summarize(rough).frame
-        T_rough, _, _ = optimal_pose(rough, T_initial, settings)
+        T_rough = optimal_pose(rough, T_initial, settings).T
     local = _Local(_centered(problem, frame), frame, chart_for(settings, frame), form)
     with torch.no_grad():
         T, T_rough = frame.to_local(T_initial), frame.to_local(T_rough)
@@ -155,7 +155,7 @@ def _polish(local: _Local, T: Tensor, settings: Settings) -> tuple[Tensor, Tenso
     for _ in range(limits.max_iterations):
         quadratic = local.quadratic_at(T)
         field = local.field(quadratic.unit().flatten())
-        gauss_newton = derivatives(quadratic, local.chart, T).gauss_newton
+        gauss_newton = derivatives(quadratic.matrix, local.chart, T).gauss_newton
         projector = eigenspace_above(limits.undetermined_below, gauss_newton)
         slope, jacobian = field(T, *theta), tangent_jacobian(field, local.chart.retract, T, theta, size)
         convex = torch.linalg.cholesky_ex(restricted((jacobian + jacobian.mT) / 2, projector)).info == 0

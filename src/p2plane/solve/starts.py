@@ -3,25 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
 from p2plane.geometry import so3
-from p2plane.solve.basic import factored, is_basic, project, solved
-from p2plane.solve.inputs import holds, on_device_of
+from p2plane.solve.arrays import Constant, beside, divided, namespace, nearest_rotation, tensor_of
+from p2plane.solve.basic import factored, is_basic, solved
+from p2plane.solve.inputs import holds
 from p2plane.solve.quadratic import Quadratic
-from p2plane.solve.tangent import Chart
+from p2plane.solve.tangent import Chart, skew
 
 
 class Proposal(NamedTuple):
-    """Where to begin."""
+    """Where to begin; arrays of the kind that the quadratic is made of."""
 
     T: Tensor  # (B, 3, 4)
     is_sure: Tensor | None = None  # (B,) whether it is known to lead to the lowest minimum; None: everywhere
     steps_away: int = 0  # how many of Newton's steps it takes at least to get there
+
+    def tensors(self) -> Proposal:
+        """The same, made of tensors."""
+        is_sure = None if self.is_sure is None else tensor_of(self.is_sure)
+        return self._replace(T=tensor_of(self.T), is_sure=is_sure)
 
 
 Start = Callable[[Quadratic, Tensor], Proposal]
@@ -29,14 +35,13 @@ Start = Callable[[Quadratic, Tensor], Proposal]
 NEARLY_A_ROTATION = 0.05  # largest distance of an affine map from its nearest rotation at which that one is trusted
 EPS = 2e-6  # of the form, whose trace is two
 ROTATIONS_TRIED = 6  # of the sixty; four or five have sufficed for every ellipsoid, box and corner tried
-_ROTATIONS = so3.icosahedral()
-_IDENTITY = torch.eye(3, dtype=torch.float64)
-_REGULARIZER = EPS * torch.eye(12, dtype=torch.float64)
+_ROTATIONS = Constant.of(so3.icosahedral())
+_IDENTITY = Constant.of(torch.eye(3, dtype=torch.float64))
+_REGULARIZER = Constant.of(EPS * torch.eye(12, dtype=torch.float64))
 
 
-def best_start(quadratic: Quadratic, T_initial: Tensor, chart: Chart, start: Start) -> Proposal:
+def best_start(quadratic: Quadratic, T_initial: Tensor, chart: Chart, proposal: Proposal) -> Proposal:
     """The start proposed for large motions, or the caller's pose where that has the lower energy."""
-    proposal = start(quadratic, T_initial)
     proposal = proposal._replace(T=bring_back_held(proposal.T, T_initial, chart))
     if proposal.is_sure is None:
         return proposal
@@ -57,38 +62,41 @@ def projected(quadratic: Quadratic, T_initial: Tensor) -> Proposal:
     ``(H + eps I) g = c + eps g_initial``: eps keeps it defined where H has no full rank, as for a plane, a corner or
     any ellipsoid. There the affine map is far from a rotation, and the answer not sure.
     """
-    hessian, constant = quadratic.matrix[:, :12, :12], quadratic.matrix[:, :12, 12:]
-    factor, _ = factored(hessian + on_device_of(hessian, _REGULARIZER))
-    pulled = torch.sub(EPS * T_initial.reshape(-1, 12, 1), constant)
-    affine = solved(pulled, factor).view(-1, 3, 4)
-    A, t = affine.split_with_sizes((3, 1), dim=-1)
+    matrix = quadratic.matrix
+    hessian = matrix[:, :12, :12] + beside(matrix, _REGULARIZER)
+    affine = divided(hessian, EPS * T_initial.reshape(-1, 12, 1) - matrix[:, :12, 12:]).reshape(-1, 3, 4)
+    A, t = affine[:, :, :3], affine[:, :, 3:]
     defect = _defect(A)
-    det = torch.linalg.vecdot(torch.linalg.cross(A[:, 0], A[:, 1]), A[:, 2])
-    is_sure = (det > 0) & (torch.linalg.vector_norm(defect, dim=(1, 2)) < 2 * NEARLY_A_ROTATION)
+    is_sure = (_determinant(A) > 0) & ((defect * defect).sum((1, 2)) < (2 * NEARLY_A_ROTATION) ** 2)
     all_sure = holds(is_sure.all())
-    R = _orthonormalized(A, defect) if all_sure else project(A)
-    return Proposal(torch.cat([R, t], dim=-1), None if all_sure else is_sure, steps_away=2)
+    R = _orthonormalized(A, defect) if all_sure else nearest_rotation(A)
+    return Proposal(namespace(R).concatenate([R, t], -1), None if all_sure else is_sure, steps_away=2)
 
 
-def _defect(A: Tensor) -> Tensor:
+def _determinant(A: Any) -> Any:
+    """(B,) ``(a x b) . c`` of the rows."""
+    return ((skew(A[:, 0, :, None]) @ A[:, 1, :, None])[:, :, 0] * A[:, 2]).sum(1)
+
+
+def _defect(A: Any) -> Any:
     """(B, 3, 3) ``A^T A - I``."""
-    return torch.baddbmm(on_device_of(A, _IDENTITY), A.mT, A, beta=-1)
+    return A.swapaxes(1, 2) @ A - beside(A, _IDENTITY)
 
 
-def _orthonormalized(A: Tensor, defect: Tensor) -> Tensor:
+def _orthonormalized(A: Any, defect: Any) -> Any:
     """(B, 3, 3) the nearest rotations of matrices A that nearly are, by Newton and Schulz: ``A <- A (I - D / 2)``.
 
     The defect ``D = A^T A - I`` becomes ``-3/4 D^2 + 1/4 D^3``: 0.1 at first, and gone after four steps.
     """
     for _ in range(3):
-        A = torch.baddbmm(A, A, defect, alpha=-0.5)
+        A = A - A @ defect / 2
         defect = _defect(A)
-    return torch.baddbmm(A, A, defect, alpha=-0.5)
+    return A - A @ defect / 2
 
 
 def rotation_starts(quadratic: Quadratic, T_initial: Tensor, chart: Chart) -> list[Tensor]:
     """(B, 3, 4) the best few of sixty rotations spread over SO(3), each with its best translation."""
-    rotations = on_device_of(T_initial, _ROTATIONS)
+    rotations = beside(T_initial, _ROTATIONS)
     entries = pad(rotations, (0, 1)).flatten(1)  # (60, 12), no translation yet
     slope = entries @ quadratic.matrix[:, :12, 3:12:4] + quadratic.matrix[:, 12:, 3:12:4]  # (B, 60, 3) by t at t = 0
     curvature = quadratic.matrix[:, 3:12:4, 3:12:4]

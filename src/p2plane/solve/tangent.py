@@ -1,6 +1,7 @@
 """The six directions in which a pose can move, and the energy's derivatives along them.
 
-Poses are local (B, 3, 4), as in `quadratic`. A `Chart` says what the six numbers (a, b) of a step mean:
+Poses are local (B, 3, 4), as in `quadratic`, and arrays of either kind (see `arrays`). A `Chart` says what the six
+numbers (a, b) of a step mean:
 
     R <- turn(a) R,      t <- t + (turn(a) - I) arm + b,
 
@@ -19,9 +20,9 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from p2plane.geometry import so3
+from p2plane.solve.arrays import Constant, beside, inverted, is_definite, namespace
 from p2plane.solve.basic import is_basic, projector_above
-from p2plane.solve.inputs import holds, on_device_of
-from p2plane.solve.quadratic import Frame, Quadratic
+from p2plane.solve.quadratic import Frame
 
 
 def _jacobian_map(with_arm: bool) -> tuple[Tensor, Tensor]:
@@ -68,11 +69,11 @@ def _derivative_map() -> Tensor:
     return torch.cat([hessian, gauss_newton, descent, product[:, 12, 12:]], dim=1)
 
 
-_GENERATORS = so3.hat(torch.eye(3, dtype=torch.float64)).flatten(1)  # (3, 9)
-_JACOBIAN_MAPS = {with_arm: _jacobian_map(with_arm) for with_arm in (False, True)}
-_ROW_MAPS = {with_arm: _row_map(with_arm) for with_arm in (False, True)}
-_DERIVATIVES_OF_PRODUCTS = _derivative_map()
-_ONE = torch.ones(1, 1, 1, dtype=torch.float64)
+_GENERATORS = Constant.of(so3.hat(torch.eye(3, dtype=torch.float64)).flatten(1))  # (3, 9)
+_JACOBIAN_MAPS = {with_arm: tuple(map(Constant.of, _jacobian_map(with_arm))) for with_arm in (False, True)}
+_ROW_MAPS = {with_arm: tuple(map(Constant.of, _row_map(with_arm))) for with_arm in (False, True)}
+_DERIVATIVES_OF_PRODUCTS = Constant.of(_derivative_map())
+_IDENTITY = Constant.of(torch.eye(6, dtype=torch.float64))
 
 
 @dataclass(frozen=True)
@@ -95,32 +96,29 @@ class Chart:
     def lever(self, T: Tensor) -> Tensor:
         """(B, 3, 4) ``[R | arm]``; T itself, whose t then does not count, where there is no arm."""
         if self.target_pivot is not None:
-            return torch.cat([T[:, :, :3], T[:, :, 3:] - self.target_pivot], dim=-1)
+            return _joined(T[:, :, :3], T[:, :, 3:] - self.target_pivot)
         if self.source_pivot is not None:
-            return torch.cat([T[:, :, :3], -torch.bmm(T[:, :, :3], self.source_pivot)], dim=-1)
+            return _joined(T[:, :, :3], -(T[:, :, :3] @ self.source_pivot))
         return T
 
     def arm(self, T: Tensor) -> Tensor:
         """(B, 3, 1) from the point that rotations turn about to the moved source centroid."""
-        return self.lever(T)[:, :, 3:] if self.has_arm else torch.zeros_like(T[:, :, 3:])
+        return self.lever(T)[:, :, 3:] if self.has_arm else namespace(T).zeros_like(T[:, :, 3:])
 
     def jacobian(self, T: Tensor) -> Tensor:
         """(B, F, 12) the free tangent directions at T, each as the change of its twelve entries."""
-        by_lever, constant = _JACOBIAN_MAPS[self.has_arm]
-        directions = torch.addmm(on_device_of(T, constant), self.lever(T).flatten(1), on_device_of(T, by_lever))
-        return self.select(directions.view(-1, 6, 12), 1)
+        by_lever, constant = (beside(T, each) for each in _JACOBIAN_MAPS[self.has_arm])
+        return self.select((self.lever(T).reshape(-1, 12) @ by_lever + constant).reshape(-1, 6, 12))
 
     def rows(self, T: Tensor) -> Tensor:
         """(B, 13, 13) what the derivatives at T are made of, see `_row_map`."""
-        by_entries, constant = _ROW_MAPS[self.has_arm]
-        entries = torch.cat([self.lever(T), T], dim=1) if self.has_arm else T
-        return torch.addmm(on_device_of(T, constant), entries.flatten(1), on_device_of(T, by_entries)).view(-1, 13, 13)
+        by_entries, constant = (beside(T, each) for each in _ROW_MAPS[self.has_arm])
+        entries = namespace(T).concatenate([self.lever(T), T], 1) if self.has_arm else T
+        return (entries.reshape(-1, len(by_entries)) @ by_entries + constant).reshape(-1, 13, 13)
 
-    def select(self, tensor: Tensor, dim: int) -> Tensor:
-        """The free ones of six."""
-        if len(self.free) == 6:
-            return tensor
-        return tensor.index_select(dim, torch.tensor(self.free, dtype=torch.int64, device=tensor.device))
+    def select(self, array: Tensor) -> Tensor:
+        """(B, F, ...) the free ones of six (B, 6, ...)."""
+        return array if len(self.free) == 6 else array[:, list(self.free)]
 
     def take(self, index: Tensor) -> Chart:
         """The same for some pairs of the batch."""
@@ -130,13 +128,14 @@ class Chart:
     def retract(self, T: Tensor, step: Tensor) -> Tensor:
         """(B, 3, 4) poses after the steps (B, F)."""
         if len(self.free) < 6:
-            step = step @ self.select(torch.eye(6, dtype=T.dtype, device=T.device), 0)
-        (a, b), (R, t) = step.unsqueeze(-1).split_with_sizes((3, 3), dim=1), T.split_with_sizes((3, 1), dim=2)
-        lever = self.lever(T) if self.has_arm else R
+            step = step @ beside(T, _IDENTITY)[list(self.free)]
+        a, b = step[:, :3, None], step[:, 3:, None]
+        lever = self.lever(T) if self.has_arm else T[:, :, :3]
         turned = (_rodrigues_turn if self.rodrigues else _cayley_turn)(a, lever)
+        t = T[:, :, 3:] + b
         if not self.has_arm:
-            return torch.cat([turned, t + b], dim=-1)
-        return torch.cat([turned[:, :, :3], t + b + turned[:, :, 3:] - lever[:, :, 3:]], dim=-1)
+            return _joined(turned, t)
+        return _joined(turned[:, :, :3], t + turned[:, :, 3:] - lever[:, :, 3:])
 
 
 def callers_chart(frame: Frame) -> Chart:
@@ -144,14 +143,24 @@ def callers_chart(frame: Frame) -> Chart:
     return Chart(target_pivot=-frame.target_center / frame.scale, rodrigues=True)
 
 
+def _joined(R: Tensor, t: Tensor) -> Tensor:
+    """(B, 3, 4) of (B, 3, 3) and (B, 3, 1)."""
+    return namespace(R).concatenate([R, t], -1)
+
+
+def skew(a: Tensor) -> Tensor:
+    """(B, 3, 3) the cross products with a (B, 3, 1)."""
+    return (a[:, :, 0] @ beside(a, _GENERATORS)).reshape(-1, 3, 3)
+
+
 def _rodrigues_turn(a: Tensor, lever: Tensor) -> Tensor:
     """(B, 3, C) ``exp(a) lever``; like `so3.exp`, in fewer operations, as no derivative is taken of it."""
-    skew = (a.squeeze(-1) @ on_device_of(a, _GENERATORS)).view(-1, 3, 3)
-    once = torch.bmm(skew, lever)
-    angle = torch.linalg.vector_norm(a, dim=1, keepdim=True)
-    first, half = torch.sinc(angle / math.pi), torch.sinc(angle / (2 * math.pi))
+    sinc, turning = namespace(a).sinc, skew(a)
+    once = turning @ lever
+    angle = (a * a).sum(1)[:, :, None] ** 0.5
+    first, half = sinc(angle / math.pi), sinc(angle / (2 * math.pi))
     # sin(x) / x, and (1 - cos(x)) / x^2 = (sin(x / 2) / (x / 2))^2 / 2
-    return torch.addcmul(torch.addcmul(lever, first, once), half * half, torch.bmm(skew, once), value=0.5)
+    return lever + first * once + half * half / 2 * (turning @ once)
 
 
 def _cayley_turn(a: Tensor, lever: Tensor) -> Tensor:
@@ -159,10 +168,9 @@ def _cayley_turn(a: Tensor, lever: Tensor) -> Tensor:
 
     The angle is ``2 atan(|a| / 2)``, less than pi however long a is, which suits the steps of a search.
     """
-    skew = (a.squeeze(-1) @ on_device_of(a, _GENERATORS)).view(-1, 3, 3)
-    once = torch.bmm(skew, lever)
-    denominator = torch.baddbmm(on_device_of(a, _ONE), a.mT, a, alpha=0.25)
-    return torch.addcdiv(lever, torch.baddbmm(once, skew, once, alpha=0.5), denominator)
+    turning = skew(a)
+    once = turning @ lever
+    return lever + (once + 0.5 * (turning @ once)) / (1 + 0.25 * (a * a).sum(1)[:, :, None])
 
 
 class Derivatives(NamedTuple):
@@ -174,16 +182,16 @@ class Derivatives(NamedTuple):
     hessian: Tensor  # (B, F, F) with the curvature of SO(3)
 
 
-def derivatives(quadratic: Quadratic, chart: Chart, T: Tensor) -> Derivatives:
-    """The derivatives along the chart at T: all of them are sums of the products of thirteen rows."""
+def derivatives(matrix: Tensor, chart: Chart, T: Tensor) -> Derivatives:
+    """The derivatives of a `Quadratic`'s matrix along the chart at T: sums of the products of thirteen rows."""
     rows = chart.rows(T)
-    products = torch.bmm(torch.bmm(rows, quadratic.matrix), rows.mT)
-    parts = products.view(-1, 169) @ on_device_of(T, _DERIVATIVES_OF_PRODUCTS)
-    hessian, gauss_newton, descent, value = parts.unsqueeze(-1).split_with_sizes((36, 36, 6, 1), dim=1)
-    hessian, gauss_newton = hessian.view(-1, 6, 6), gauss_newton.view(-1, 6, 6)
+    products = rows @ matrix @ rows.swapaxes(1, 2)
+    parts = products.reshape(-1, 169) @ beside(T, _DERIVATIVES_OF_PRODUCTS)
+    hessian, gauss_newton = parts[:, :36].reshape(-1, 6, 6), parts[:, 36:72].reshape(-1, 6, 6)
+    descent, value = parts[:, 72:78, None], parts[:, 78:, None]
     if len(chart.free) < 6:
-        hessian, gauss_newton = (chart.select(chart.select(each, 1), 2) for each in (hessian, gauss_newton))
-        descent = chart.select(descent, 1)
+        hessian, gauss_newton = (chart.select(chart.select(each).swapaxes(1, 2)) for each in (hessian, gauss_newton))
+        descent = chart.select(descent)
     return Derivatives(value, descent, gauss_newton, hessian)
 
 
@@ -211,9 +219,9 @@ def all_above(threshold: float, *matrices: Tensor) -> bool:
     """
     if is_basic():
         return False
-    lowered = torch.cat([matrix.detach() for matrix in matrices])
-    lowered.diagonal(dim1=1, dim2=2).sub_(threshold)
-    return holds(torch.linalg.cholesky_ex(lowered).info.any()) is False
+    lowered = namespace(matrices[0]).concatenate(matrices)
+    size = lowered.shape[-1]
+    return is_definite(lowered - threshold * beside(lowered, _IDENTITY)[:size, :size])
 
 
 def bounded_inverse(hessian: Tensor, gauss_newton: Tensor, undetermined_below: float) -> Tensor:
@@ -223,7 +231,7 @@ def bounded_inverse(hessian: Tensor, gauss_newton: Tensor, undetermined_below: f
     does not bend upwards: no minimum is isolated there, as for the mirror image of a sphere.
     """
     if all_above(undetermined_below, hessian, gauss_newton):
-        return torch.linalg.inv_ex(hessian).inverse
+        return inverted(hessian)
     projector = eigenspace_above(undetermined_below, gauss_newton)
     matrix = restricted(hessian, projector)
     kept = eigenspace_above(undetermined_below, matrix)
