@@ -84,3 +84,17 @@ def test_the_command_says_what_it_cannot_do(tmp_path: Path, capsys):
     assert main(["export", str(tmp_path / "weights.safetensors"), str(tmp_path / "model.onnx")]) == 2
     assert "RPMNet cannot be exported to ONNX" in capsys.readouterr().err
     assert main(["export", "nothing.safetensors", str(tmp_path / "model.onnx")]) == 2
+
+
+def test_a_graph_with_other_poses_is_not_left_behind(tmp_path: Path, capsys, monkeypatch):
+    weights, graph = tmp_path / "model.safetensors", tmp_path / "model.onnx"
+    save_model(weights, small("dcp-v1"))
+    monkeypatch.setattr("p2plane.export.export_onnx", lambda _model, path, **_: path.write_text("graph") and path)
+    for apart in (2.0, float("nan")):
+        monkeypatch.setattr("p2plane.export.largest_difference", lambda *_, apart=apart, **__: apart)
+        assert main(["export", str(weights), str(graph)]) == 2
+        assert "cannot be exported" in capsys.readouterr().err
+        assert not graph.exists()
+    monkeypatch.setattr("p2plane.export.largest_difference", lambda *_, **__: 1e-6)
+    assert main(["export", str(weights), str(graph)]) == 0
+    assert graph.exists()

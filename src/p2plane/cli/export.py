@@ -7,6 +7,8 @@ from typing import Annotated
 
 import typer
 
+ALIKE = 1e-3  # between entries of poses; rounding is far below, another pose far above
+
 
 def export(
     model: Annotated[str, typer.Argument(help="A weights file (.safetensors), or the name of one that comes along.")],
@@ -29,4 +31,10 @@ def export(
     typer.echo(f"{type(network).__name__} for {points} points is in {written}")
     if check > 0:
         apart = largest_difference(network, written, pairs=check)
+        if not apart <= ALIKE:
+            written.unlink()
+            raise ValueError(
+                f"{type(network).__name__} cannot be exported: poses of {check} pairs differ from PyTorch's by up to "
+                f"{apart:.1e}, more than {ALIKE:g}, and {written} was removed"
+            )
         typer.echo(f"poses of {check} pairs differ from PyTorch's by at most {apart:.1e}")
