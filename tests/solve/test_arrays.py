@@ -128,3 +128,12 @@ def test_arrays_share_memory_and_followed_tensors_stay_tensors() -> None:
     torch.func.vmap(lambda row: (kinds.extend(map(type, arrays.small(row))), row)[1])(tensor.detach())
     assert kinds == [Tensor]
     assert isinstance(arrays.small(torch.ones(2, device="meta"))[0], Tensor)
+
+
+def test_an_upstream_gradient_that_is_not_finite_raises_nothing():
+    source = torch.randn(2, 50, 3, generator=torch.Generator().manual_seed(0))
+    normals = torch.nn.functional.normalize(source / torch.tensor([1.0, 2.0, 3.0]), dim=-1)
+    target = (source + 0.1).requires_grad_()
+    T = point_to_plane(source, target, normals).T_target_source
+    (gradient,) = torch.autograd.grad(T, target, torch.full_like(T, float("inf")))
+    assert not gradient.isfinite().all()
