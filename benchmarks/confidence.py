@@ -127,8 +127,8 @@ def _judgement(confidence: Tensor, right: Tensor) -> str:
 
 
 def _evidence(row: dict[str, str]) -> Evidence:
-    values = {name: float(row[name]) for name in Evidence.__dataclass_fields__ if name != "open_directions"}
-    return Evidence(**values, open_directions=int(row["open_directions"]))
+    whole = ("agreeing", "open_directions")
+    return Evidence(**{name: (int if name in whole else float)(row[name]) for name in Evidence.__dataclass_fields__})
 
 
 def _logistic(features: Tensor, labels: Tensor, decay: float = 1e-4) -> Tensor:

@@ -14,7 +14,9 @@ from p2plane.work.journal import Journal
 from p2plane.work.record import write_record
 
 
-def write_made_up(path: Path, angles_deg: list[float], chamfer: list[float] | None = None) -> Results:
+def write_made_up(
+    path: Path, angles_deg: list[float], chamfer: list[float] | None = None, converged: list[int] | None = None
+) -> Results:
     """Results whose poses are off by these angles about z, and by as many hundredths along x."""
     angles = torch.tensor(angles_deg, dtype=torch.float64)
     T_true = se3.random(len(angles), generator=torch.Generator().manual_seed(0), dtype=torch.float64)
@@ -22,10 +24,11 @@ def write_made_up(path: Path, angles_deg: list[float], chamfer: list[float] | No
     off = se3.from_rotation_translation(turn, angles[:, None] * torch.tensor([0.01, 0, 0], dtype=torch.float64))
     rows = []
     for i, (T, true) in enumerate(zip(off @ T_true, T_true, strict=True)):
-        row: dict = dict.fromkeys(COLUMNS, 0.0) | {"index": i, "flags": "", "converged": 1, "seconds": 0.25}
+        row: dict = dict.fromkeys(COLUMNS, 0.0) | {"index": i, "flags": "", "seconds": 0.25}
         row |= {f"T_{r}{c}": float(T[r, c]) for r in range(4) for c in range(4)}
         row |= {f"true_{r}{c}": float(true[r, c]) for r in range(4) for c in range(4)}
         row |= {"angle_deg": abs(angles_deg[i]), "chamfer": (chamfer or np.abs(angles_deg))[i]}
+        row["converged"] = converged[i] if converged else 1
         rows.append(row)
     path.parent.mkdir(parents=True, exist_ok=True)
     journal = Journal(path, COLUMNS, len(rows), digits=9)

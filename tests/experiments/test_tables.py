@@ -11,9 +11,10 @@ from p2plane.experiments.catalogue import EXPERIMENTS
 from p2plane.experiments.comparison import MODELNET40_CPU
 from p2plane.experiments.folder import ResultsFolder
 from p2plane.experiments.galleries import better_pairs, worse_pairs
+from p2plane.experiments.hard import HARD
 from p2plane.experiments.perform import Options, perform, training_values
 from p2plane.experiments.pictures import pairs_at
-from p2plane.experiments.rows import BASES, BY_NAME, NETWORK, ROWS
+from p2plane.experiments.rows import BASES, BY_NAME, NETWORK, REGISTER, ROWS, TESSERA
 from p2plane.experiments.scale import SCALES
 from p2plane.experiments.scatter import slope_through_origin
 from p2plane.experiments.tables import METRICS, UNKNOWN, comparison, short
@@ -52,7 +53,7 @@ def test_the_best_is_marked_and_an_extension_is_bold_where_it_beats_its_base(fol
 def test_rows_that_were_not_run_say_so_and_keep_the_papers_numbers(folder: ResultsFolder) -> None:
     write_made_up(folder.of("cpu") / "icp.csv", [5.0, 6.0])
     rows = rows_of(folder)
-    assert len(rows) == len(ROWS)
+    assert list(rows) == [row.label for row in (*ROWS, TESSERA, REGISTER)]
     assert {cell.text for cell in rows["DeepGMR"][1:]} == {UNKNOWN}
     assert rows["DeepGMR"][MAE].below == "8.485"
 
@@ -76,7 +77,14 @@ def test_other_results_of_the_folder_have_rows_too(folder: ResultsFolder) -> Non
     write_made_up(folder.of("cpu") / "rpmnet-point-tested-with-plane.csv", [0.5, 0.6])
     rows = rows_of(folder)
     assert "our-best" in rows
-    assert len(rows) == len(ROWS) + 1
+    assert len(rows) == len(ROWS) + 3
+
+
+def test_what_register_said_of_its_answers_is_counted(folder: ResultsFolder) -> None:
+    write_made_up(folder.of("cpu-noisy") / "register.csv", [0.5, 1.0, 20.0, 30.0], converged=[1, 0, 1, 0])
+    table = HARD.render(folder)[-1]
+    (line,) = [[cell.text for cell in line] for line in table.rows]  # type: ignore[union-attr]
+    assert line == ["register (ours)", "modelnet40-cpu-noisy", "4", "2", "2", "1", "1 of 2, 50.0%"]
 
 
 def test_a_table_without_any_results_has_no_best() -> None:
@@ -144,4 +152,4 @@ def test_what_cannot_be_run_is_told_and_the_rest_is_run(folder: ResultsFolder, m
     monkeypatch.setattr("p2plane.experiments.perform._complete", complete)
     problems = perform([MODELNET40_CPU], folder, Options(say=lambda _: None))
     assert problems == ["fgr on modelnet40-cpu: Open3D is not here"]
-    assert ran == [row.name for row in ROWS]
+    assert ran == [row.name for row in (*ROWS, TESSERA, REGISTER)]

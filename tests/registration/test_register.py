@@ -68,7 +68,7 @@ def test_a_result_prints_in_a_few_lines(found):
 def test_a_network_proposes_too(found):
     _, T_true, source, target = found
     result = register(source, target, method="tessera", initial=T_true)
-    assert [each.origin for each in result.candidates] == ["tessera"]
+    assert [each.origins for each in result.candidates] == [("tessera",)]
     assert set(result.timings) == {"prepare", "tessera", "weigh", "refine"}
 
 
@@ -208,7 +208,7 @@ def test_the_initial_pose_alone_is_refined(found):
     nudge = se3.exp(torch.tensor([0.02, 0.01, -0.02, 0.02, 0.01, 0.0], dtype=torch.float64))
     result = register(source, target, method="initial", initial=nudge @ T_true)
     assert errors(result, T_true, source.mean(0))[0] < 0.5
-    assert [each.origin for each in result.candidates] == ["initial"]
+    assert [each.origins for each in result.candidates] == [("initial",)]
 
 
 def test_the_same_call_gives_the_same_answer(found):

@@ -7,6 +7,7 @@ from p2plane.experiments.comparison import CPU_UNSEEN, ICL_NUIM, MODELNET40_CPU
 from p2plane.experiments.differentiation import DIFFERENTIATION
 from p2plane.experiments.experiment import Experiment
 from p2plane.experiments.galleries import GALLERIES
+from p2plane.experiments.hard import HARD
 from p2plane.experiments.heads import HEADS
 from p2plane.experiments.overhead import OVERHEAD
 from p2plane.experiments.pictures import RESULTS_FIGURE, TEASER_FIGURE
@@ -29,6 +30,7 @@ EXPERIMENTS = {
         SCATTER,
         GALLERIES,
         HEADS,
+        HARD,
     )
 }
 

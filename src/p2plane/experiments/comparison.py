@@ -1,4 +1,4 @@
-"""Tables 1 to 3: all thirteen rows on ModelNet40-CPU, on its unseen categories, and on ICL-NUIM."""
+"""Tables 1 to 3: the paper's thirteen rows, and ours, on ModelNet40-CPU, on its unseen categories, and on ICL-NUIM."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from p2plane.experiments.blocks import Block, Note
 from p2plane.experiments.experiment import Experiment, runs_of
 from p2plane.experiments.folder import ResultsFolder
 from p2plane.experiments.plane_for_testing import TESTED_WITH_PLANE
-from p2plane.experiments.rows import BY_NAME, CLASSICAL, ROWS, Row
+from p2plane.experiments.rows import BY_NAME, METHOD, REGISTER, ROWS, SWEEP, TESSERA, Row
 from p2plane.experiments.tables import comparison, the_rest
 
 MARKS = (
@@ -18,21 +18,22 @@ MARKS = (
 )
 
 
-def experiment(name: str, data: str, paper_table: str, reference: str, title: str) -> Experiment:
+def experiment(name: str, data: str, paper_table: str, reference: str, title: str, ours: tuple[Row, ...]) -> Experiment:
     """The experiment of one of the three tables."""
-    runs = tuple(runs_of(data, [row.name for row in ROWS]))
-    return Experiment(name, title, reference, runs, partial(_render, data, paper_table))
+    rows = (*ROWS, *ours)
+    runs = tuple(runs_of(data, [row.name for row in rows]))
+    return Experiment(name, title, reference, runs, partial(_render, data, paper_table, rows))
 
 
-def _render(data: str, paper_table: str, folder: ResultsFolder) -> list[Block]:
-    rows: list[tuple[Row, Results | None]] = [(row, folder.read(data, row.name)) for row in ROWS]
+def _render(data: str, paper_table: str, wanted: tuple[Row, ...], folder: ResultsFolder) -> list[Block]:
+    rows: list[tuple[Row, Results | None]] = [(row, folder.read(data, row.name)) for row in wanted]
     known = (
         {row.name for row, _ in rows}
         | set(BY_NAME)
         | {name for name in folder.names(data) if TESTED_WITH_PLANE in name}
     )
     others = [name for name in folder.names(data) if name not in known]
-    rows += [(Row(name, name, CLASSICAL), folder.read(data, name)) for name in others]
+    rows += [(Row(name, name, METHOD), folder.read(data, name)) for name in others]
     where = folder.scale.data[data]
     main = comparison(rows, paper_table, f"{where}. {MARKS}")
     blocks: list[Block] = [main, the_rest(rows, f"{where}: what the paper does not tabulate.")]
@@ -45,9 +46,19 @@ def _missing(rows: list[tuple[Row, Results | None]]) -> list[Block]:
 
 
 MODELNET40_CPU = experiment(
-    "modelnet40-cpu", "cpu", "modelnet40-cpu", "Table 1", "ModelNet40-CPU: composed, partial, unduplicated"
+    "modelnet40-cpu",
+    "cpu",
+    "modelnet40-cpu",
+    "Table 1",
+    "ModelNet40-CPU: composed, partial, unduplicated",
+    (TESSERA, REGISTER),
 )
 CPU_UNSEEN = experiment(
-    "cpu-unseen", "cpu-unseen", "modelnet40-cpu-unseen", "Table 2", "ModelNet40-CPU, categories not trained with"
+    "cpu-unseen",
+    "cpu-unseen",
+    "modelnet40-cpu-unseen",
+    "Table 2",
+    "ModelNet40-CPU, categories not trained with",
+    (SWEEP,),
 )
-ICL_NUIM = experiment("icl-nuim", "icl-nuim", "icl-nuim", "Table 3", "ICL-NUIM, normals estimated")
+ICL_NUIM = experiment("icl-nuim", "icl-nuim", "icl-nuim", "Table 3", "ICL-NUIM, normals estimated", (TESSERA, REGISTER))

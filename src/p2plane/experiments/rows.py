@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-CLASSICAL, NETWORK = "classical", "network"
+METHOD, NETWORK = "method", "network"
 
 
 @dataclass(frozen=True)
@@ -16,9 +16,9 @@ class Row:
     label: str
     """As tables and figures have it."""
     kind: str
-    """"classical" or "network"."""
+    """"method", which runs as it is, or "network", which is trained first."""
     method: str = ""
-    """Of a classical one: its name among `p2plane methods`."""
+    """Of a method: its name among `p2plane methods`."""
     base: str | None = None
     """Of an extension: the row that it extends."""
     changes: tuple[str, ...] = ()
@@ -28,10 +28,10 @@ class Row:
 
 
 ROWS = (
-    Row("icp", "ICP", CLASSICAL, "icp"),
-    Row("go-icp", "Go-ICP", CLASSICAL, "go-icp"),
-    Row("fgr", "FGR", CLASSICAL, "fgr"),
-    Row("ransac-10k", "RANSAC-10K", CLASSICAL, "ransac"),
+    Row("icp", "ICP", METHOD, "icp"),
+    Row("go-icp", "Go-ICP", METHOD, "go-icp"),
+    Row("fgr", "FGR", METHOD, "fgr"),
+    Row("ransac-10k", "RANSAC-10K", METHOD, "ransac"),
     Row("dcp-v1", "DCP-v1", NETWORK),
     Row("dcp-v2-point", "DCP-v2", NETWORK),
     Row("prnet-point", "PRNet", NETWORK),
@@ -68,7 +68,14 @@ OUR_HEAD = Row(
 )
 """The plane head as we have it: the mean of the partners, the averaged normal tensor, and the exact gradient."""
 
-BY_NAME = {row.name: row for row in (*ROWS, PUBLISHED_HEAD, OUR_HEAD)}
+TESSERA = Row("tessera", "Tessera (ours)", METHOD, "tessera")
+"""The network that comes with the package; it has seen shapes of all categories of ModelNet40."""
+REGISTER = Row("register", "register (ours)", METHOD, "register")
+"""What `p2plane register` does."""
+SWEEP = Row("register-sweep", "register, sweep alone (ours)", METHOD, "register", changes=("method=sweep",))
+"""The same without any network, so that there is nothing that it could have seen before."""
+
+BY_NAME = {row.name: row for row in (*ROWS, PUBLISHED_HEAD, OUR_HEAD, TESSERA, REGISTER, SWEEP)}
 EXTENSIONS = tuple(row for row in ROWS if row.base is not None)
 """The three with a plane head, each with its base."""
 BASES = tuple(BY_NAME[row.base] for row in EXTENSIONS if row.base is not None)

@@ -8,6 +8,7 @@ DATA = {
     "cpu": "modelnet40-cpu",
     "cpu-unseen": "modelnet40-cpu-unseen",
     "cpu-noisy": "modelnet40-cpu-noisy",
+    "cpu-noisy-so3": "modelnet40-cpu-noisy-so3",
     "plain": "modelnet40",
     "icl-nuim": "icl-nuim",
 }
@@ -15,6 +16,7 @@ BUILT_IN = {
     "cpu": "synthetic-cpu",
     "cpu-unseen": "synthetic-cpu-unseen",
     "cpu-noisy": "synthetic-cpu-noisy",
+    "cpu-noisy-so3": "synthetic-cpu-noisy-so3",
     "plain": "synthetic",
     "icl-nuim": "synthetic-icl-nuim",
 }

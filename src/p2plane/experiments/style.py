@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from p2plane.experiments.rows import Row
+from p2plane.experiments.rows import METHOD, Row
 
 COLORS = {
     "dcp-v2": "#0072b2",
@@ -34,8 +34,8 @@ def color_of(row: Row) -> str:
 
 
 def dashes_of(row: Row) -> str:
-    """Dashes for networks with the point head that has a rival, dots for classical methods, else a line."""
-    if row.kind == "classical":
+    """Dashes for networks with the point head that has a rival, dots for what needs no training, else a line."""
+    if row.kind == METHOD:
         return ":"
     return "--" if row.name.endswith("-point") else "-"
 

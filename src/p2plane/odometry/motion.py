@@ -64,8 +64,8 @@ def _from_coarse_to_fine(search: Search, T_start: Tensor) -> Tensor:
 
 def _searched(search: Search, seed: int) -> Answer | None:
     """What `register` would find without a prediction, if it is content with it."""
-    for name, proposer in plan("auto"):
-        search.weigh(name, proposer(search.source, search.target, search.knowledge, seed))
+    for opinion in plan("auto"):
+        search.weigh(opinion.origin, opinion.propose(search.source, search.target, search.knowledge, seed))
         answer = search.answer()
         if _fits(answer):
             return answer

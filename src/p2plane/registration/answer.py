@@ -43,7 +43,7 @@ class Search:
             T = refine(rough.source, rough.target, T, reaches, self.knowledge.hold)
             if self.knowledge.allows(T):
                 fit = rough.at(T)
-                self._add(Candidate(origin, T, fit.fitness, fit.plane_rmse, rough.score(T)))
+                self._add(Candidate((origin,), T, fit.fitness, fit.plane_rmse, rough.score(T)))
 
     def answer(self) -> Answer:
         """The best candidate, refined on all points."""
@@ -57,13 +57,19 @@ class Search:
         """The score of the best candidate that is another pose than T (4, 4), zero if there is none."""
         return max((each.score for each in self.candidates if not self._is_same(each.T_target_source, T)), default=0.0)
 
+    def agreeing(self, T: Tensor) -> int:
+        """How many different proposers came to the pose T (4, 4)."""
+        same = (each for each in self.candidates if self._is_same(each.T_target_source, T))
+        return len({origin for each in same for origin in each.origins})
+
     def _add(self, candidate: Candidate) -> None:
-        """Of candidates that are the same pose, the better one stays."""
+        """Of candidates that are the same pose, the better one stays, in the name of all who proposed it."""
         is_same = [self._is_same(candidate.T_target_source, other.T_target_source) for other in self.candidates]
         same = [other for other, same in zip(self.candidates, is_same, strict=True) if same]
         others = [other for other, same in zip(self.candidates, is_same, strict=True) if not same]
         best = max([candidate, *same], key=lambda each: each.score)
-        self.candidates = sorted([best, *others], key=lambda each: -each.score)
+        origins = dict.fromkeys(origin for each in (*same, candidate) for origin in each.origins)
+        self.candidates = sorted([replace(best, origins=tuple(origins)), *others], key=lambda each: -each.score)
 
     def _is_same(self, T: Tensor, T_other: Tensor) -> bool:
         return is_close(T, T_other, torch.zeros(3, dtype=torch.float64), self.target.size, SweepSettings())
@@ -92,7 +98,9 @@ class Answer:
         return Evidence(
             score,
             self.search.rival(self.T),
+            self.search.agreeing(self.T),
             self.fit.normal_agreement,
+            float(self.fit.visibility.eigenvalues[0]),
             self.fit.fitness,
             ratio,
             len(self.open_directions),

@@ -30,7 +30,7 @@ def register(
     """The rigid motion that brings one scan onto another, wherever they lie and however they are turned.
 
     Both are cleaned and thinned, normals are estimated where there are none, a global search proposes poses, robust
-    point-to-plane ICP refines them, and the best is checked.
+    ICP on the planes of both refines them, and the best is checked.
 
     Args:
         source: a file, an array or tensor (N, 3), a `Cloud`, or an Open3D point cloud; any size, unit and place.
@@ -52,18 +52,18 @@ def register(
         raise ValueError(f"max_points must be a positive integer, got {max_points!r}")
     if time_limit is not None and not time_limit > 0:
         raise ValueError(f"time_limit must be positive, got {time_limit!r}")
-    proposers = plan(method)
+    opinions = plan(method)
     clock = _Clock()
     with clock.stage("prepare"):
         centered = not any(name.startswith("t") for name in hold)  # components of t mean those between the given frames
         moving = prepare("source", source, max_points, centered=centered)
         fixed = prepare("target", target, max_points, centered=centered)
         search = Search(moving, fixed, knowledge_from(initial, initial_covariance, hold, moving, fixed))
-    for name, proposer in proposers:
-        with clock.stage(name):
-            proposals = proposer(search.source, search.target, search.knowledge, seed)
+    for opinion in opinions:
+        with clock.stage(opinion.stage):
+            proposals = opinion.propose(search.source, search.target, search.knowledge, seed)
         with clock.stage("weigh"):
-            search.weigh(name, proposals)
+            search.weigh(opinion.origin, proposals)
         with clock.stage("refine"):
             answer = search.answer()
         if answer.is_convincing or (time_limit is not None and clock.total() >= time_limit):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from importlib.util import find_spec
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -23,6 +24,15 @@ MODEL_POINTS = 768  # as many as networks are trained on
 
 Proposer = Callable[[Scan, Scan, Knowledge, int], Tensor]
 """(source, target, knowledge, seed) -> (P, 4, 4) poses between the centred scans, best first."""
+
+
+class Opinion(NamedTuple):
+    """Somebody who is asked for poses."""
+
+    stage: str
+    origin: str
+    """Who it is: what one says twice is no second opinion."""
+    propose: Proposer
 
 
 def from_initial(source: Scan, target: Scan, knowledge: Knowledge, seed: int) -> Tensor:
@@ -75,20 +85,23 @@ def _surface(cloud: Cloud) -> Surface:
     return Surface(cloud.points, cloud.normals)
 
 
-def plan(method: str) -> list[tuple[str, Proposer]]:
+def plan(method: str) -> list[Opinion]:
     """Who is asked, in this order."""
     if method == "initial":
-        return [("initial", from_initial)]
-    sweeps = ("sweep", from_sweep(SweepSettings())), ("finer sweep", from_sweep(_finer(SweepSettings())))
+        return [Opinion("initial", "initial", from_initial)]
+    first = Opinion("sweep", "sweep", from_sweep(SweepSettings()))
+    finer = Opinion("finer sweep", "sweep", from_sweep(_finer(SweepSettings())))
     if method == "sweep":
-        return [*sweeps]
+        return [first, finer]
     if method != "auto":
         from p2plane.methods import require
 
         require(method)
-        return [(method, from_method(method))]
+        return [_opinion_of(method)]
     # The sweep first: it is right more often than the others, and it alone knows of other poses that fit as well.
-    proposers: list[tuple[str, Proposer]] = [sweeps[0], (FLAGSHIP, from_method(FLAGSHIP)), sweeps[1]]
-    if find_spec("open3d") is not None:
-        proposers.append(("ransac", from_method("ransac")))
-    return proposers
+    opinions = [first, _opinion_of(FLAGSHIP), finer]
+    return [*opinions, _opinion_of("ransac")] if find_spec("open3d") is not None else opinions
+
+
+def _opinion_of(method: str) -> Opinion:
+    return Opinion(method, method, from_method(method))

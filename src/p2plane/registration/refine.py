@@ -1,7 +1,13 @@
-"""From a rough pose to the best one nearby: robust point-to-plane ICP, and in the end from both sides."""
+"""From a rough pose to the best one nearby: robust ICP on the planes of both clouds, and in the end from both sides.
+
+Partners must look alike: a pair counts only where its normals nearly agree. Without that, what has no counterpart in
+the other cloud is drawn to whatever lies nearest, and where scans have half of themselves in common, that turns even
+the true pose by tens of degrees.
+"""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 from torch import Tensor
@@ -16,6 +22,7 @@ REACH, WIDTH = 2.0, 1.3  # of partners, and of the kernel on their planes, in un
 TUKEY = 4.685  # standard deviations at which Tukey's kernel ends, for 95 % efficiency under Gaussian noise
 NARROWER = 0.7  # a kernel is narrowed if its width shrinks at least by this factor
 NARROWINGS = 6
+SIMILAR = math.radians(45)  # between the normals of partners
 
 
 def refine(
@@ -38,7 +45,7 @@ def refine(
 def settle(source: Cloud, target: Cloud, T_target_source: Tensor, spacing: float, hold: Sequence[str] = ()) -> Tensor:
     """(4, 4) the pose to which ICP settles from both sides, under a kernel as narrow as the noise allows.
 
-    The planes of the target know of the target's noise, those of the source of the source's. So each cloud is brought
+    The point nearest to a point is found from one side; from the other side, other points are. So each cloud is brought
     onto the other, and the answer is halfway between. Arguments as in `refine`, with the spacing of the clouds.
     """
     reach, width = REACH * spacing, WIDTH * spacing
@@ -62,7 +69,9 @@ def _icp(source: Cloud, target: Cloud, T: Tensor, reach: float, width: float, ho
         source.normals,
         target.normals,
         initial=T,
+        distance="symmetric",
         max_distance=reach,
+        max_normal_angle=SIMILAR,
         robust=Tukey(width),
         hold=hold,
     )

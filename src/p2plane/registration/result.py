@@ -16,8 +16,8 @@ from p2plane.registration.confidence import Evidence
 class Candidate:
     """A pose that was weighed."""
 
-    origin: str
-    """Who proposed it: "initial", "sweep", "ransac", the name of a model ..."""
+    origins: tuple[str, ...]
+    """Who proposed it: "initial", "sweep", "ransac", the name of a model ...; several where they agree."""
     T_target_source: Tensor
     """(4, 4) float64."""
     fitness: float

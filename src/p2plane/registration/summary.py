@@ -44,7 +44,7 @@ def summary(registration: Registration) -> dict[str, Any]:
         "covariance": registration.covariance.tolist(),
         "candidates": [
             {
-                "origin": each.origin,
+                "origins": list(each.origins),
                 "score": each.score,
                 "fitness": each.fitness,
                 "plane_rmse": each.plane_rmse,

@@ -152,7 +152,7 @@ def _candidates(registration: Registration, unit: str) -> str:
 def _candidate(candidate: Candidate, best: torch.Tensor, unit: str) -> str:
     angle = math.degrees(float(so3.log(best[:3, :3].mT @ candidate.T_target_source[:3, :3]).norm()))
     cells = [
-        candidate.origin,
+        ", ".join(candidate.origins),
         f"{candidate.score:.3g}",
         f"{candidate.fitness:.0%}",
         length(candidate.plane_rmse, unit),

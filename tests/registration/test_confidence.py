@@ -1,0 +1,71 @@
+"""Confidence weighs what speaks for an answer: more of it never lowers the probability."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import torch
+from torch import Tensor
+
+from p2plane.data.cloud import Cloud
+from p2plane.data.pairs import PairDataset
+from p2plane.data.synthetic import SyntheticShapes
+from p2plane.geometry import se3
+from p2plane.registration.answer import Search
+from p2plane.registration.confidence import Evidence, probability, reservations
+from p2plane.registration.knowledge import knowledge_from
+from p2plane.registration.scan import prepare
+
+DOUBTFUL = Evidence(
+    score=0.38,
+    rival=0.28,
+    agreeing=1,
+    normal_agreement=0.86,
+    visibility=0.04,
+    fitness=0.77,
+    size_ratio=1.0,
+    open_directions=0,
+)
+
+
+@pytest.mark.parametrize("better", [{"score": 0.45}, {"rival": 0.1}, {"agreeing": 2}, {"visibility": 0.08}])
+def test_more_evidence_makes_more_confident(better: dict) -> None:
+    assert probability(replace(DOUBTFUL, **better)) > probability(DOUBTFUL)
+
+
+@pytest.mark.parametrize("fatal", [{"open_directions": 1}, {"fitness": 0.0}, {"score": 0.1}, {"rival": 0.38}])
+def test_some_evidence_settles_it(fatal: dict) -> None:
+    sure = replace(DOUBTFUL, score=0.7, agreeing=3, visibility=0.1)
+    assert not reservations(sure)
+    assert reservations(replace(sure, **fatal | ({"rival": 0.7} if "rival" in fatal else {})))
+
+
+@pytest.fixture
+def known() -> tuple[Search, Tensor]:
+    """A search, and the true pose between its centred scans."""
+    pair = PairDataset(SyntheticShapes("test", shapes_per_category=1), "cpu", seed=1)[0]
+    clouds = Cloud(pair.source, pair.source_normals), Cloud(pair.target, pair.target_normals)
+    source, target = (prepare(name, cloud, 10_000) for name, cloud in zip(("source", "target"), clouds, strict=True))
+    search = Search(source, target, knowledge_from(None, None, (), source, target))
+    given = pair.T_target_source.double()
+    return search, torch.linalg.inv(target.T_given_local) @ given @ torch.linalg.inv(source.T_local_given)
+
+
+def test_who_agrees_is_counted_once(known: tuple[Search, Tensor]) -> None:
+    search, T = known
+    off = se3.exp(torch.tensor([0.01, 0, 0, 0, 0.005, 0], dtype=torch.float64)) @ T
+    search.weigh("sweep", T[None])
+    search.weigh("sweep", off[None])
+    assert search.agreeing(T) == 1
+    search.weigh("tessera", off[None])
+    assert search.agreeing(T) == 2
+    assert [each.origins for each in search.candidates] == [("sweep", "tessera")]
+
+
+def test_another_pose_is_no_agreement(known: tuple[Search, Tensor]) -> None:
+    search, T = known
+    turned = se3.exp(torch.tensor([0, 0, 2.0, 0, 0, 0], dtype=torch.float64)) @ T
+    search.weigh("sweep", T[None])
+    search.weigh("tessera", turned[None])
+    assert search.agreeing(T) == 1
