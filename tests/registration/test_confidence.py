@@ -22,21 +22,20 @@ DOUBTFUL = Evidence(
     rival=0.28,
     agreeing=1,
     normal_agreement=0.86,
-    visibility=0.04,
     fitness=0.77,
     size_ratio=1.0,
     open_directions=0,
 )
 
 
-@pytest.mark.parametrize("better", [{"score": 0.45}, {"rival": 0.1}, {"agreeing": 2}, {"visibility": 0.08}])
+@pytest.mark.parametrize("better", [{"score": 0.45}, {"rival": 0.1}, {"agreeing": 2}])
 def test_more_evidence_makes_more_confident(better: dict) -> None:
     assert probability(replace(DOUBTFUL, **better)) > probability(DOUBTFUL)
 
 
 @pytest.mark.parametrize("fatal", [{"open_directions": 1}, {"fitness": 0.0}, {"score": 0.1}, {"rival": 0.38}])
 def test_some_evidence_settles_it(fatal: dict) -> None:
-    sure = replace(DOUBTFUL, score=0.7, agreeing=3, visibility=0.1)
+    sure = replace(DOUBTFUL, score=0.7, agreeing=3)
     assert not reservations(sure)
     assert reservations(replace(sure, **fatal | ({"rival": 0.7} if "rival" in fatal else {})))
 

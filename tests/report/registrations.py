@@ -81,7 +81,7 @@ def registration(source: Cloud, target: Cloud, T: Tensor, *, reach: float, **cha
         T_target_source=T,
         confident=True,
         confidence=0.97,
-        evidence=Evidence(0.83, 0.11, 2, 0.985, 0.05, fitness, 1.0, 0),
+        evidence=Evidence(0.83, 0.11, 2, 0.985, fitness, 1.0, 0),
         fitness=fitness,
         inlier_rmse=float(offsets.square().sum(-1).mean().sqrt()) if len(residuals) else 0.0,
         plane_rmse=rmse,

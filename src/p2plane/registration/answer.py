@@ -100,7 +100,6 @@ class Answer:
             self.search.rival(self.T),
             self.search.agreeing(self.T),
             self.fit.normal_agreement,
-            float(self.fit.visibility.eigenvalues[0]),
             self.fit.fitness,
             ratio,
             len(self.open_directions),

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 CONFIDENT = 0.9
 OTHER_UNIT = 8.0  # clouds that differ this much in size are hardly in the same unit
 CLOSE_RIVAL = 0.9
-LEAST_VISIBILITY = 1e-3
 
 
 @dataclass(frozen=True)
@@ -23,8 +22,6 @@ class Evidence:
     """How many searches of different kinds came to this pose."""
     normal_agreement: float
     """Median |cos| between the normals of partners."""
-    visibility: float
-    """How well the pairs see the motion that they see least, as `Registration.eigenvalues` has it."""
     fitness: float
     """Share of the source that has a partner."""
     size_ratio: float
@@ -39,14 +36,13 @@ class Evidence:
 
     def features(self) -> tuple[float, ...]:
         """What `WEIGHTS` belong to."""
-        rivalry, agree = min(self.rivalry, 1.0) ** 4, float(self.agreeing > 1)
-        return self.score, self.normal_agreement, rivalry, agree, math.log10(max(self.visibility, LEAST_VISIBILITY))
+        return self.score, self.normal_agreement, min(self.rivalry, 1.0) ** 4, float(self.agreeing > 1)
 
 
-# Fitted by benchmarks/confidence.py to 288 pairs of training shapes and of a made-up room. Normals that agree ask for a
+# Fitted by benchmarks/confidence.py to 200 pairs of training shapes and of a made-up room. Normals that agree ask for a
 # higher score: the score of noisy ones is low even where the pose is right.
-BIAS = 11.29
-WEIGHTS = (32.91, -22.78, -13.77, 0.0, 0.0)
+BIAS = 1.46
+WEIGHTS = (74.50, -34.81, -7.13, 5.60)
 RIVALRY = 16  # how sharply a rival as good as the answer turns it into a coin toss
 
 
