@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
@@ -24,10 +25,12 @@ class End(NamedTuple):
     outcome: Outcome
 
 
-def alignment_of(ends: list[End], batch_shape: torch.Size, like: Tensor, rules: Rules) -> Alignment:
+def alignment_of(
+    ends: list[End], batch_shape: torch.Size, like: Tensor, rules: Rules, normals_estimated: bool
+) -> Alignment:
     """The alignment of a batch, with the pairs of the last round, in the dtype and on the device of a tensor."""
     problem = batched([_problem(end, rules) for end in ends], batch_shape)
-    T = torch.cat([end.outcome.T for end in ends])
+    T = torch.from_numpy(np.stack([end.outcome.T for end in ends])).to(like.device)
     poses = se3.homogeneous(T).to(like.dtype)
     last = Round(
         poses, problem.pairs.source, problem.pairs.target, _weights(problem, T).to(like.dtype), extras=_rows(ends)
@@ -40,6 +43,7 @@ def alignment_of(ends: list[End], batch_shape: torch.Size, like: Tensor, rules: 
         problem,
         rules.settings,
         (last,),
+        normals_estimated,
     )
 
 
