@@ -68,7 +68,9 @@ def _rows(ends: list[End]) -> dict[str, Tensor]:
         partners, kept = (torch.from_numpy(each).to(target.rows.device) for each in outcome.matches)
         theirs.append(of_partners(target.rows, partners).where(kept, -1))
     ours = [end.source.rows for end in ends]
-    return {
-        "source_rows": pad_sequence(ours, batch_first=True, padding_value=-1),
-        "target_rows": pad_sequence(theirs, batch_first=True, padding_value=-1),
-    }
+    return {"source_rows": _padded(ours), "target_rows": _padded(theirs)}
+
+
+def _padded(rows: list[Tensor]) -> Tensor:
+    """(B, K) with -1 at the ends of the shorter ones."""
+    return rows[0][None] if len(rows) == 1 else pad_sequence(rows, batch_first=True, padding_value=-1)
