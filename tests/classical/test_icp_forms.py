@@ -11,7 +11,7 @@ from torch.testing import assert_close
 from p2plane import Cauchy, se3
 from p2plane.classical.forms import in_units, moments_of
 from p2plane.classical.problems import DISTANCES, Distance, Matches, Sight, problem_of
-from p2plane.classical.steps import gauss_newton_step, stepped
+from p2plane.classical.steps import descend, gauss_newton_step, stepped
 from p2plane.solve.newton import Limits, accumulate, newton
 from p2plane.solve.problem import Problem
 from p2plane.solve.quadratic import Frame, Quadratic, summarize
@@ -26,10 +26,12 @@ def channels(rows: Tensor) -> np.ndarray:
     return np.ascontiguousarray(rows.numpy().T)
 
 
-def round_of(name: str, kernel: RobustKernel | None = None, points: int = 50) -> tuple[np.ndarray, Problem, Tensor]:
+def round_of(
+    name: str, kernel: RobustKernel | None = None, points: int = 50, noise: float = 0.05, seed: int = 1
+) -> tuple[np.ndarray, Problem, Tensor]:
     """The form of a round, the problem that it is the form of, and the pose (3, 4)."""
     generator = torch.Generator().manual_seed(3)
-    pair = matched_pair(points=points, noise=0.05, seed=1)
+    pair = matched_pair(points=points, noise=noise, seed=seed)
     T = se3.exp(0.05 * torch.randn(6, generator=generator, dtype=torch.float64)) @ pair.T_target_source
     source_normals = se3.rotate(se3.inverse(pair.T_target_source), pair.normals)
     source_normals = source_normals + 0.2 * torch.randn(points, 3, generator=generator, dtype=torch.float64)
@@ -87,6 +89,24 @@ def test_steps_lead_to_the_minimum_of_the_solver() -> None:
         here = stepped(here, step)
     assert_close(torch.from_numpy(here), expected, rtol=1e-8, atol=1e-8)
     assert_close(here[:, :3] @ here[:, :3].T, np.eye(3), rtol=0, atol=1e-14)
+
+
+def test_steps_that_overshoot_are_halved_and_lead_to_the_minimum_of_the_solver() -> None:
+    form, problem, T = round_of("plane", noise=0.2, seed=10)
+    T_local = torch.cat([T[:, :3], T[:, 3:] / SCALE], dim=-1).numpy()
+    step = gauss_newton_step(form, T_local, 1e-6)
+    assert step is not None
+    assert energy(form, stepped(T_local, step)) > energy(form, T_local)
+    here = descend(form, T_local, 1e-6)
+    assert here is not None
+    expected = newton(summary(problem, T), torch.from_numpy(T_local)[None], Chart(), Limits(50, 1e-9, 1e-6)).T[0]
+    assert_close(torch.from_numpy(here), expected, rtol=0, atol=0.01)
+    assert energy(form, here) < energy(form, T_local)
+
+
+def energy(form: np.ndarray, T: np.ndarray) -> float:
+    entries = np.append(T.ravel(), 1)
+    return float(entries @ form @ entries)
 
 
 def test_an_open_direction_makes_no_step() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 import pytest
@@ -10,8 +11,10 @@ import torch
 from torch import Tensor
 from torch.testing import assert_close
 
-from p2plane import se3
-from p2plane.classical.pairing import Pairing, Target, along_a_grid
+from p2plane import Tukey, se3
+from p2plane.classical.icp import icp
+from p2plane.classical.pairing import REACH, Pairing, Target, along_a_grid, lengths
+from p2plane.classical.problems import DISTANCES
 
 
 def channels(points: Tensor) -> np.ndarray:
@@ -41,6 +44,75 @@ def test_partners_are_the_nearest_at_every_pose(points: int, max_distance: float
         assert_close(partners[within], nearest[within])
         assert_close(distances[within], expected[within])
         assert (distances[~within] > max_distance).all()
+
+
+def test_points_that_come_as_near_to_another_are_looked_for_again() -> None:
+    generator = np.random.default_rng(0)
+    near, rows, steps = generator.uniform(0.1, 1, 500), 10.0 * np.arange(500), np.linspace(0, 0.05, 24)
+    behind, ahead = ([sign * x for x in each] for sign, each in ((-1, near), (1, near + 2 * steps[-1])))
+    target = Target(np.stack([np.append(behind, ahead), np.append(rows, rows), np.zeros(1000)]))
+    pairing = Pairing(target)
+    for x in steps:  # half way between the two at the end, but for the last digit
+        moved = np.stack([np.full(500, x), rows, np.zeros(500)])
+        pairing.follow(moved)
+    assert (pairing.partners == target.nearest_two(moved, math.inf)[1][:, 0]).all()
+
+
+def look_everywhere(self: Pairing, moved: np.ndarray) -> None:
+    """`Pairing.follow` by a search for every point in every round."""
+    distances, rows = self._target.nearest_two(moved, REACH * self._max_distance)
+    self.partners, self.points = rows[:, 0].copy(), self._target.points[:, rows[:, 0]]
+    self.distances = np.where(np.isfinite(distances[:, 0]), lengths(moved - self.points), math.inf)
+
+
+def clouds(name: str) -> tuple[Tensor, ...]:
+    """Source and target, and random normals of both."""
+    one, other, *directions = (cloud(600, seed) for seed in range(4))
+    source, target = {
+        "random": (one, other),
+        "copy": (one, one),
+        "twice": (one, torch.cat([other[:300], other[:300]])),
+        "lattice": ((8 * one).round() / 8, (8 * other).round() / 8),
+        "plane": (one * torch.tensor([1, 1, 0]), other * torch.tensor([1, 1, 0])),
+        "one point": (one, other[:1].expand(600, 3)),
+        "far away": (one + 1e6, other + 1e6),
+        "huge": (1e70 * one, 1e70 * other),
+        "tiny": (1e-150 * one, 1e-150 * other),
+        "denormal": (1e-310 * one, 1e-310 * other),
+    }[name]
+    normals = (torch.nn.functional.normalize(each - 0.5, dim=-1) for each in directions)
+    return source, target.contiguous(), *normals
+
+
+RULES: list[dict[str, Any]] = [
+    {"max_distance": 0.1},
+    {"trim": 0.7},
+    {"max_normal_angle": 0.8},
+    {"robust": Tukey(0.2)},
+    {"max_distance": 0.2, "trim": 0.9, "max_normal_angle": 1.0, "rmse_tolerance": 1e-6},
+    *({"distance": distance} for distance in DISTANCES),
+]
+IN_SINGLE = ["random", "copy", "twice", "lattice", "plane", "one point", "far away"]
+CASES = [
+    *((name, torch.float64) for name in (*IN_SINGLE, "huge", "tiny", "denormal")),
+    *((name, torch.float32) for name in IN_SINGLE),
+]
+
+
+@pytest.mark.parametrize("rule", RULES, ids=str)
+@pytest.mark.parametrize(("name", "dtype"), CASES, ids=str)
+def test_icp_is_what_it_is_with_a_search_for_every_point_in_every_round(
+    name: str, rule: dict[str, Any], dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given = [each.to(dtype) for each in clouds(name)]
+    found = icp(*given, max_iterations=15, **rule)
+    monkeypatch.setattr(Pairing, "follow", look_everywhere)
+    expected = icp(*given, max_iterations=15, **rule)
+    assert found.iterations == expected.iterations
+    assert found.converged == expected.converged
+    for side in ("source_rows", "target_rows"):
+        assert (found.rounds[0].extras[side] == expected.rounds[0].extras[side]).all()
+    assert_close(found.T_target_source, expected.T_target_source, rtol=1e-9, atol=0)
 
 
 def test_a_cloud_that_hardly_moves_asks_for_little(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from p2plane.classical.scales import Surface, surface_of
-from p2plane.geometry.neighbors import refuse_too_large
+from p2plane.geometry.neighbors import are_moderate, refuse_too_large
 from p2plane.geometry.normals import estimate_normals
 from p2plane.solve.inputs import Array
 
@@ -105,18 +105,20 @@ class _Side:
         for pair, (points, normals, mask) in enumerate(zip(*parts, strict=True)):
             assert points is not None
             surfaces.append(surface_of(points, normals, mask))
-            self._refuse_not_finite(pair, surfaces[-1])
-            refuse_too_large(self.name, surfaces[-1].points)
+            self._refuse_immoderate(pair, surfaces[-1])
         return surfaces
 
-    def _refuse_not_finite(self, pair: int, surface: Surface) -> None:
+    def _refuse_immoderate(self, pair: int, surface: Surface) -> None:
         for name, values in ((self.name, surface.points), (f"{self.name}_normals", surface.normals)):
-            if values is not None and not values.isfinite().all():
+            if values is None or are_moderate(values):
+                continue
+            if not values.isfinite().all():
                 row = int((~values.isfinite()).any(-1).nonzero()[0])
                 raise ValueError(
                     f"{name} must be finite where a point is present, got {values[row].tolist()} "
                     f"at point {int(surface.rows[row])} of pair {pair}; leave such points out with {self.name}_mask"
                 )
+            refuse_too_large(name, values)
 
 
 def _tensor(name: str, array: Array) -> Tensor:

@@ -6,8 +6,8 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 
+import numpy as np
 import torch
-from torch import Tensor
 
 from p2plane.classical.clouds import read_clouds, with_normals
 from p2plane.classical.gradient import with_gradient
@@ -103,18 +103,16 @@ def icp(
     rules = [_at_scale(plain, scale, base) for scale in scales]
     needs_normals = (True, True) if max_normal_angle is not None else plain.distance.needs_normals
     ends, estimated = [], False
-    for pair, T in zip(clouds.pairs, _initial(initial, clouds.batch_shape, clouds.like).split(1), strict=True):
+    for pair, T in zip(clouds.pairs, _initial(initial, clouds.batch_shape), strict=True):
         (one, one_estimated), (other, other_estimated) = map(with_normals, pair, needs_normals)
         estimated = estimated or one_estimated or other_estimated
         ends.append(_coarse_to_fine(one, other, T, scales, rules))
-    alignment = alignment_of(ends, clouds.batch_shape, clouds.like, rules[-1])
-    if differentiable:
-        alignment = with_gradient(alignment, distance, hold)
-    return replace(alignment, normals_estimated=estimated)
+    alignment = alignment_of(ends, clouds.batch_shape, clouds.like, rules[-1], estimated)
+    return with_gradient(alignment, distance, hold) if differentiable else alignment
 
 
 def _coarse_to_fine(
-    source: Surface, target: Surface, T: Tensor, scales: Sequence[Scale], rules: Sequence[Rules]
+    source: Surface, target: Surface, T: np.ndarray, scales: Sequence[Scale], rules: Sequence[Rules]
 ) -> End:
     """Where the last scale ended, each starting from where the one before did; from T at first."""
     iterations = 0
@@ -135,12 +133,12 @@ def _at_scale(rules: Rules, scale: Scale, base: Scale) -> Rules:
     )
 
 
-def _initial(initial: Array | None, batch_shape: torch.Size, like: Tensor) -> Tensor:
-    """(B, 3, 4) float64."""
+def _initial(initial: Array | None, batch_shape: torch.Size) -> np.ndarray:
+    """(B, 3, 4)."""
     if initial is None:
-        return torch.eye(4, dtype=torch.float64, device=like.device)[:3].repeat(batch_shape.numel(), 1, 1)
-    points = like.new_zeros(batch_shape.numel(), 0, 3)
-    return transform_from("initial", initial, Pairs(points, points, None, None, None, batch_shape))
+        return np.broadcast_to(np.eye(4)[:3], (batch_shape.numel(), 3, 4))
+    points = torch.zeros(batch_shape.numel(), 0, 3)
+    return transform_from("initial", initial, Pairs(points, points, None, None, None, batch_shape)).numpy(force=True)
 
 
 def _refuse(

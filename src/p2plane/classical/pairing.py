@@ -14,6 +14,7 @@ import torch
 from p2plane.geometry.engines import tree_of
 
 REACH = 1.25  # of the maximum distance: what lies between is known not to come into range at once
+SURELY = 1 - 1e-12  # of a bound, so that rounding in many rounds does not lift it above the truth
 FEW = 4000  # searches that are done before other threads have started
 CELLS = 32  # to a side of the grid along which searches are ordered
 
@@ -66,14 +67,14 @@ class Pairing:
         distances, rows = self._target.nearest_two(moved.take(stale, axis=1), self._reach)
         self.partners = self.partners.copy()  # a round keeps the ones it was given
         self.distances[stale], self.partners[stale] = distances[:, 0], rows[:, 0]
-        self._others[stale] = np.minimum(distances[:, 1], self._reach)
+        self._others[stale] = SURELY * np.minimum(distances[:, 1], self._reach)
         self.points = self._target.points.take(self.partners, axis=1)
 
     def _start(self, moved: np.ndarray) -> None:
         distances, rows = self._target.nearest_two(moved, self._reach)
         self.distances, self.partners = distances[:, 0], rows[:, 0].copy()
         self.points = self._target.points.take(self.partners, axis=1)
-        self._others, self._moved = np.minimum(distances[:, 1], self._reach), moved
+        self._others, self._moved = SURELY * np.minimum(distances[:, 1], self._reach), moved
 
 
 def lengths(vectors: np.ndarray) -> np.ndarray:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
@@ -24,10 +25,12 @@ class End(NamedTuple):
     outcome: Outcome
 
 
-def alignment_of(ends: list[End], batch_shape: torch.Size, like: Tensor, rules: Rules) -> Alignment:
+def alignment_of(
+    ends: list[End], batch_shape: torch.Size, like: Tensor, rules: Rules, normals_estimated: bool
+) -> Alignment:
     """The alignment of a batch, with the pairs of the last round, in the dtype and on the device of a tensor."""
     problem = batched([_problem(end, rules) for end in ends], batch_shape)
-    T = torch.cat([end.outcome.T for end in ends])
+    T = torch.from_numpy(np.stack([end.outcome.T for end in ends])).to(like.device)
     poses = se3.homogeneous(T).to(like.dtype)
     last = Round(
         poses, problem.pairs.source, problem.pairs.target, _weights(problem, T).to(like.dtype), extras=_rows(ends)
@@ -40,6 +43,7 @@ def alignment_of(ends: list[End], batch_shape: torch.Size, like: Tensor, rules: 
         problem,
         rules.settings,
         (last,),
+        normals_estimated,
     )
 
 
@@ -64,7 +68,9 @@ def _rows(ends: list[End]) -> dict[str, Tensor]:
         partners, kept = (torch.from_numpy(each).to(target.rows.device) for each in outcome.matches)
         theirs.append(of_partners(target.rows, partners).where(kept, -1))
     ours = [end.source.rows for end in ends]
-    return {
-        "source_rows": pad_sequence(ours, batch_first=True, padding_value=-1),
-        "target_rows": pad_sequence(theirs, batch_first=True, padding_value=-1),
-    }
+    return {"source_rows": _padded(ours), "target_rows": _padded(theirs)}
+
+
+def _padded(rows: list[Tensor]) -> Tensor:
+    """(B, K) with -1 at the ends of the shorter ones."""
+    return rows[0][None] if len(rows) == 1 else pad_sequence(rows, batch_first=True, padding_value=-1)

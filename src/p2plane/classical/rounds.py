@@ -45,34 +45,33 @@ class Rules:
 class Outcome(NamedTuple):
     """Where the rounds ended."""
 
-    T: Tensor  # (1, 3, 4) float64, in the caller's coordinates
+    T: np.ndarray  # (3, 4) in the caller's coordinates
     matches: Matches  # of the last round
     converged: bool
     iterations: int
 
 
-@torch.no_grad()
-def register(source: Surface, target: Surface, T: Tensor, rules: Rules) -> Outcome:
-    """The pose (1, 3, 4) that ICP reaches from T."""
+def register(source: Surface, target: Surface, T: np.ndarray, rules: Rules) -> Outcome:
+    """The pose (3, 4) that ICP reaches from T."""
     if len(source.points) == 0 or len(target.points) == 0:
         nobody = np.zeros(len(source.points), dtype=np.int64)
         return Outcome(T, Matches(nobody, nobody.astype(bool)), False, 0)
-    origin = Frame(_center(source), _center(target), T.new_ones(1, 1, 1))
-    rounds = _Rounds(_Clouds.of(source, target, origin), rules, origin)
-    T_local, iterations = origin.to_local(T)[0].numpy(force=True), 0
+    clouds = _Clouds.of(source, target)
+    T_local, iterations = clouds.to_local(T), 0
     if len(source.points) >= PART * ENOUGH and rules.max_iterations > 1:
-        first = _Rounds(rounds.clouds.part(), rules, origin)
-        few = first.run(T_local, max(ROUGHLY, rules.tolerance), rules.max_iterations - 1)
+        few = _Rounds(clouds.part(), rules).run(T_local, max(ROUGHLY, rules.tolerance), rules.max_iterations - 1)
         if few.found:
             T_local, iterations = few.T, few.iterations
-    end = rounds.run(T_local, rules.tolerance, rules.max_iterations - iterations)
-    T = origin.to_caller(torch.from_numpy(end.T)[None].to(T))
-    return Outcome(T, rounds.clouds.in_order(end.matches), end.converged, iterations + end.iterations)
+    end = _Rounds(clouds, rules).run(T_local, rules.tolerance, rules.max_iterations - iterations)
+    matches = clouds.in_order(end.matches)
+    return Outcome(clouds.to_caller(end.T), matches, end.converged, iterations + end.iterations)
 
 
 class _Clouds(NamedTuple):
-    """What the rounds look at."""
+    """What the rounds look at: both clouds, moved to their own centres."""
 
+    source_center: np.ndarray  # (3, 1)
+    target_center: np.ndarray  # (3, 1)
     source: np.ndarray  # (3, N)
     source_normals: np.ndarray | None  # (3, N)
     target: Target
@@ -80,13 +79,23 @@ class _Clouds(NamedTuple):
     order: np.ndarray  # (N,) rows of the surface
 
     @staticmethod
-    def of(source: Surface, target: Surface, origin: Frame) -> _Clouds:
-        points = _channels(source.points) - origin.source_center[0].numpy(force=True)
+    def of(source: Surface, target: Surface) -> _Clouds:
+        points, others = _channels(source.points), _channels(target.points)
+        centers = points.mean(1, keepdims=True), others.mean(1, keepdims=True)
+        points -= centers[0]
+        others -= centers[1]
         order = along_a_grid(points) if points.shape[1] > ENOUGH else np.arange(points.shape[1])
         normals = None if source.normals is None else _channels(source.normals)[:, order]
-        other = Target(_channels(target.points) - origin.target_center[0].numpy(force=True))
         other_normals = None if target.normals is None else _channels(target.normals)
-        return _Clouds(points.take(order, axis=1), normals, other, other_normals, order)
+        return _Clouds(*centers, points.take(order, axis=1), normals, Target(others), other_normals, order)
+
+    def to_local(self, T: np.ndarray) -> np.ndarray:
+        """(3, 4) pose between these clouds, of a pose between the caller's."""
+        return np.hstack([T[:, :3], T[:, 3:] - self.target_center + T[:, :3] @ self.source_center])
+
+    def to_caller(self, T: np.ndarray) -> np.ndarray:
+        """(3, 4) pose between the caller's clouds, of a pose between these."""
+        return np.hstack([T[:, :3], T[:, 3:] + self.target_center - T[:, :3] @ self.source_center])
 
     def part(self) -> _Clouds:
         """Every eighth source point by its distance from the centre, which no motion and no order changes."""
@@ -112,8 +121,8 @@ class _End(NamedTuple):
 class _Rounds:
     """The rounds on two clouds."""
 
-    def __init__(self, clouds: _Clouds, rules: Rules, origin: Frame) -> None:
-        self.clouds, self.rules, self.origin = clouds, rules, origin
+    def __init__(self, clouds: _Clouds, rules: Rules) -> None:
+        self.clouds, self.rules = clouds, rules
         self.radius = math.sqrt(float(np.square(clouds.source).sum()) / clouds.source.shape[1]) or 1.0
         self.units = np.array([1, 1, 1, 1 / self.radius])  # of the columns of a pose
         self.moments = moments_of(clouds.source)
@@ -183,6 +192,7 @@ class _Rounds:
         T_next = descend(form, T * self.units, settings.limits.undetermined_below)
         return None if T_next is None else T_next / self.units
 
+    @torch.no_grad()
     def careful_step(self, T: np.ndarray, matches: Matches) -> np.ndarray | None:
         """By Newton's method, in the directions that are free and that the pairs determine; None without any."""
         clouds, settings = self.clouds, self.rules.settings
@@ -194,7 +204,7 @@ class _Rounds:
         problem = problem_of(source, target, ours, theirs, matches, self.rules.distance)
         quadratic = summarize(problem.linearized(T_here))
         frame = quadratic.frame
-        source_center, target_center, _ = (each.cpu() for each in self.origin)
+        source_center, target_center = map(torch.from_numpy, clouds[:2])
         callers = Frame(frame.source_center + source_center, frame.target_center + target_center, frame.scale)
         end = newton(quadratic, frame.to_local(T_here), chart_for(settings, callers), settings.limits, careful=True)
         nothing_determined = torch.linalg.eigvalsh(end.gauss_newton).max() < settings.limits.undetermined_below
@@ -228,14 +238,9 @@ def _nearest(distances: np.ndarray, kept: np.ndarray, share: float) -> np.ndarra
     return kept & (distances <= limit)
 
 
-def _center(surface: Surface) -> Tensor:
-    """(1, 3, 1) the mean in float64."""
-    return surface.points.detach().double().mean(0)[None, :, None]
-
-
 def _channels(rows: Tensor) -> np.ndarray:
-    """(3, N) float64 from (N, 3)."""
-    return np.ascontiguousarray(rows.detach().double().numpy(force=True).T)
+    """(3, N) float64 from (N, 3), a copy."""
+    return rows.numpy(force=True).T.astype(np.float64, order="C")
 
 
 def _rows(channels: np.ndarray) -> Tensor:

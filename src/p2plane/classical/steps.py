@@ -33,12 +33,23 @@ def descend(form: np.ndarray, T: np.ndarray, undetermined_below: float) -> np.nd
         step = gauss_newton_step(form, T, undetermined_below)
         if step is None:
             return None
-        T_next = stepped(T, step)
         if np.abs(step).max() <= SHORT_STEP:
-            return T_next
-        if _energy(form, T_next) > _energy(form, T):
+            return stepped(T, step)
+        T_next = _downhill(form, T, step)
+        if T_next is None:
             return None
         T = T_next
+    return None
+
+
+def _downhill(form: np.ndarray, T: np.ndarray, step: np.ndarray) -> np.ndarray | None:
+    """(3, 4) the pose after a step, halved until it leads down; None where it never does."""
+    energy = _energy(form, T)
+    for _ in range(MOST_STEPS):
+        T_next = stepped(T, step)
+        if _energy(form, T_next) <= energy:
+            return T_next
+        step = step / 2
     return None
 
 

@@ -175,15 +175,24 @@ def _checked(name: str, points: Tensor, mask_name: str, mask: Tensor | None) -> 
                 f"got {mask.dtype} with shape {tuple(mask.shape)}"
             )
         points = points.where(mask[..., None], 0)
-    if points.device.type == "cpu" and not torch.compiler.is_compiling() and not points.isfinite().all():
+    if points.device.type != "cpu" or torch.compiler.is_compiling() or are_moderate(points):
+        return points, mask
+    if not points.isfinite().all():
         place = (~points.isfinite()).nonzero()[0, :-1].tolist()
         raise ValueError(
             f"{name} must be finite where a point is present, got {points[tuple(place)].tolist()} at {tuple(place)}; "
             f"leave such points out with {mask_name}"
         )
-    if points.device.type == "cpu" and not torch.compiler.is_compiling():
-        refuse_too_large(name, points)
+    refuse_too_large(name, points)
     return points, mask
+
+
+def are_moderate(points: Tensor) -> bool:
+    """Whether all coordinates are finite, and their squares fit in float64; in one pass."""
+    if points.numel() == 0:
+        return True
+    low, high = points.detach().aminmax()
+    return float(low) >= -LARGEST and float(high) <= LARGEST  # neither is true of NaN, which passes through aminmax
 
 
 def refuse_too_large(name: str, points: Tensor) -> None:
