@@ -111,7 +111,8 @@ def _watch(run: Run, out: Path, over: threading.Event) -> None:
             if rows > 0 and (not run.rows or rows > run.rows[-1]):
                 run.moments.append(time.perf_counter())
                 run.rows.append(rows)
-                run.memory.append(_memory(os.getpid()))
+                if len(run.memory) <= run.moments[-1] - run.moments[0]:  # once a second: it takes time from the workers
+                    run.memory.append(_memory(os.getpid()))
 
 
 def _memory(pid: int) -> int:

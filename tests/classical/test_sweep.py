@@ -77,3 +77,10 @@ def test_hardly_any_points_do_no_harm(count):
     points = torch.rand(count, 3, dtype=torch.float64)
     found = sweep(Surface(points, torch.zeros_like(points)), Surface(points, torch.zeros_like(points)))
     assert found.T_target_source.isfinite().all()
+
+
+def test_a_place_that_is_none_has_a_row_all_the_same():
+    """Poses of clouds with coordinates of 1e30 may not be numbers."""
+    points = torch.rand(20, 3, generator=torch.Generator().manual_seed(0))
+    rows = NearestGrid(points)(torch.tensor([[float("nan")], [float("inf")], [0.5]]))
+    assert ((rows >= 0) & (rows < 20)).all()

@@ -499,6 +499,17 @@ def test_what_a_killed_process_was_unpacking_is_removed(server: Server, tmp_path
     assert_whole(tmp_path, beside={".shapes-of-others"})
 
 
+def test_what_was_left_by_a_process_killed_when_all_was_in_place_is_removed(server: Server, tmp_path: Path) -> None:
+    archive = shapes(server.page("good", serve))
+    download(archive, tmp_path)
+    (tmp_path / "shapes.zip.part").write_bytes(GOOD)
+    (tmp_path / ".shapes-ab12_xyz" / "content").mkdir(parents=True)
+    server.log.clear()
+    download(archive, tmp_path)
+    assert_whole(tmp_path)
+    assert server.log == []
+
+
 def test_a_faster_process_wins_where_there_are_no_locks(server: Server, tmp_path: Path) -> None:
     def overtaken(visitor: Visitor) -> None:
         for name, content in FILES.items():

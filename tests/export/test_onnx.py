@@ -7,18 +7,20 @@ from pathlib import Path
 
 import pytest
 import torch
+from torch.testing import assert_close
 
 from p2plane.cli import main
-from p2plane.export import export_onnx, largest_difference
+from p2plane.export import OPSET, export_onnx, largest_difference
 from p2plane.networks.deepgmr import DeepGMR
 from p2plane.networks.head import HeadConfig
+from p2plane.networks.ppf import point_pair_features
 from p2plane.networks.tessera import Tessera
 from p2plane.networks.weights import save_model
 from tests.networks.small import small
 
 onnx = pytest.importorskip("onnx", reason="the extra p2plane[export] is not installed")
 pytest.importorskip("onnxscript", reason="the extra p2plane[export] is not installed")
-pytest.importorskip("onnxruntime", reason="the extra p2plane[export] is not installed")
+onnxruntime = pytest.importorskip("onnxruntime", reason="the extra p2plane[export] is not installed")
 
 # PyTorch's exporter warns of itself.
 pytestmark = [
@@ -48,6 +50,26 @@ def test_poses_of_fifty_pairs_are_pytorchs(name, tmp_path):
     apart = largest_difference(network, path, pairs=50)
     print(f"{name}: poses differ by at most {apart:.1e}")
     assert apart < 1e-4
+
+
+class PairFeatures(torch.nn.Module):
+    def forward(self, points, normals, others, other_normals):
+        return point_pair_features(points, normals, others, other_normals)
+
+
+def test_parallel_and_opposite_normals_have_pytorchs_angles(tmp_path):
+    """ONNX has no atan2, and what stands for it takes -pi for pi."""
+    points, z = torch.rand(4, 3, generator=torch.Generator().manual_seed(0)), torch.tensor([0.0, 0.0, 1.0])
+    arrays = points, z.expand(4, 3), points + z * torch.tensor([[1.0], [-1.0], [0.0], [1.0]]), -z.expand(4, 3)
+    network = PairFeatures().eval()
+    expected = network(*arrays)
+    assert expected[0, 2] == torch.pi
+    program = torch.onnx.export(network, arrays, dynamo=True, opset_version=OPSET, verbose=False)
+    program.save(tmp_path / "angles.onnx")
+    session = onnxruntime.InferenceSession(tmp_path / "angles.onnx", providers=["CPUExecutionProvider"])
+    names = (each.name for each in session.get_inputs())
+    found = session.run(None, {name: each.numpy() for name, each in zip(names, arrays, strict=True)})[0]
+    assert_close(torch.from_numpy(found), expected)
 
 
 @pytest.mark.parametrize(

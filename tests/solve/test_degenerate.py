@@ -303,3 +303,16 @@ def test_point_to_point_gradients_are_right_on_isotropic_clouds():
     # Equal singular values, where the derivative of the decomposition itself does not exist.
     source, target = (points.clone().requires_grad_() for points in HARD_FOR_AN_SVD["isotropic"])
     assert torch.autograd.gradcheck(lambda x, y: point_to_point(x, y).T_target_source, (source, target))
+
+
+def test_rounding_of_matrices_in_float32_opens_no_way_to_infinity():
+    """All points matched with one: of the six eigenvalues three are zero, up to rounding of either sign."""
+    source = uniform(64, 24, 3, seed=0).float()
+    normals = torch.nn.functional.normalize(uniform(64, 1, 3, seed=1).float(), dim=-1).expand(64, 24, 3)
+    target = uniform(64, 1, 3, seed=2).float().expand(64, 24, 3)
+    matrices = normals[..., :, None] * normals[..., None, :]
+    found = p2plane.point_to_distribution(source, target, matrices)
+    expected = p2plane.point_to_distribution(*(each.double() for each in (source, target, matrices)))
+    assert found.T_target_source.abs().max() < 5
+    assert (found.energy >= 0).all()
+    assert_close(found.energy, expected.energy.float(), rtol=1e-3, atol=1e-5)

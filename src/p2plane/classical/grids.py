@@ -46,8 +46,9 @@ class NearestGrid:
     def _places(self, points: Tensor) -> list[Tensor]:
         """Along each axis, the int64 cells (..., N) of points (..., 3, N)."""
         axes = zip(points.unbind(-2), self._low, self._last, strict=True)
-        # Clamped before they are integers: a far place would not fit into one.
-        return [((along - low) / self._cell).clamp_(min=0).clamp_(max=last).long() for along, low, last in axes]
+        # Clamped before they are integers: a far place would not fit into one, and what is none takes the first cell.
+        cells = ((((along - low) / self._cell).nan_to_num_(0.0), last) for along, low, last in axes)
+        return [along.clamp_(min=0).clamp_(max=last).long() for along, last in cells]
 
 
 def best_translations(source: Tensor, target: Tensor, rotations: Tensor, cells: int) -> Tensor:

@@ -86,7 +86,7 @@ def install(archive: Archive, path: Path, folder: Path) -> Path:
     """
     verify(archive, path)
     final = folder / archive.name
-    _remove_leftovers(archive, folder)
+    remove_leftovers(archive, folder)
     with tempfile.TemporaryDirectory(prefix=f".{archive.name}-", dir=folder) as beside:
         # One level further down, because the temporary folder itself is closed to all other users.
         content = Path(beside) / "content"
@@ -97,11 +97,17 @@ def install(archive: Archive, path: Path, folder: Path) -> Path:
     return final
 
 
-def _remove_leftovers(archive: Archive, folder: Path) -> None:
-    """What a process that was killed while it unpacked has left; the lock says that nobody is at it now."""
+def leftovers(archive: Archive, folder: Path) -> Iterator[Path]:
+    """The folders that a process is unpacking in, or that one which was killed has left."""
     for path in folder.glob(f".{archive.name}-*"):
         if re.fullmatch(r"[a-z0-9_]{8}", path.name.removeprefix(f".{archive.name}-")):
-            shutil.rmtree(path, ignore_errors=True)
+            yield path
+
+
+def remove_leftovers(archive: Archive, folder: Path) -> None:
+    """Whoever calls this holds the lock: nobody is at them now."""
+    for path in leftovers(archive, folder):
+        shutil.rmtree(path, ignore_errors=True)
 
 
 def present(final: Path) -> bool:

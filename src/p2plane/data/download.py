@@ -7,7 +7,7 @@ import shutil
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from http.client import HTTPException, HTTPResponse
 from pathlib import Path
@@ -15,7 +15,16 @@ from typing import IO, Any
 from urllib.error import HTTPError, URLError
 from urllib.request import HTTPRedirectHandler, Request, build_opener
 
-from p2plane.data.archive import Archive, BadArchive, install, locked, present, require_space
+from p2plane.data.archive import (
+    Archive,
+    BadArchive,
+    install,
+    leftovers,
+    locked,
+    present,
+    remove_leftovers,
+    require_space,
+)
 
 __all__ = ["Archive", "DownloadError", "download"]
 
@@ -60,14 +69,33 @@ def download(archive: Archive, folder: str | Path, *, progress: bool = True, tim
     folder = Path(folder)
     final = folder / archive.name
     if present(final):
+        _clear(archive, folder)
         return final
     if final.exists() and not final.is_dir():
         raise ValueError(f"{final} must be a folder or not exist, got a file")
     folder.mkdir(parents=True, exist_ok=True)
-    with locked(folder / f".{archive.name}.lock"):
+    with locked(_lock(archive, folder)):
         if not present(final):
             _obtain(archive, folder, progress, timeout)
     return final
+
+
+def _clear(archive: Archive, folder: Path) -> None:
+    """Remove what a process left that was killed when the data set was in place, and all else not yet gone."""
+    part = _part(archive, folder)
+    if part.exists() or any(leftovers(archive, folder)):
+        with suppress(OSError), locked(_lock(archive, folder)):  # not of a folder that may only be read
+            part.unlink(missing_ok=True)
+            remove_leftovers(archive, folder)
+
+
+def _part(archive: Archive, folder: Path) -> Path:
+    """Where the zip file grows."""
+    return folder / f"{archive.name}.zip.part"
+
+
+def _lock(archive: Archive, folder: Path) -> Path:
+    return folder / f".{archive.name}.lock"
 
 
 def _obtain(archive: Archive, folder: Path, progress: bool, timeout: float) -> None:
@@ -95,7 +123,7 @@ def _report(archive: Archive, folder: Path, failures: list[str]) -> str:
     lines = [f"{archive.name} could not be downloaded to {folder}", *(f"  {failure}" for failure in failures)]
     lines.append(f"By hand: save {' or '.join(archive.urls)}")
     lines.append(f"  as {folder / archive.name}.zip{f' ({facts})' if facts else ''} and call again.")
-    if (folder / f"{archive.name}.zip.part").exists():
+    if _part(archive, folder).exists():
         lines.append("What has arrived is kept, and the next call goes on from there.")
     if archive.licence:
         lines.append(f"Terms of use: {archive.licence}")
@@ -107,7 +135,7 @@ class _Transfer:
 
     def __init__(self, archive: Archive, folder: Path, progress: bool, timeout: float) -> None:
         self.archive, self.folder, self.progress, self.timeout = archive, folder, progress, timeout
-        self.part = folder / f"{archive.name}.zip.part"
+        self.part = _part(archive, folder)
         self.total = archive.bytes  # of the file the part belongs to; None until a mirror tells
 
     def have(self) -> int:

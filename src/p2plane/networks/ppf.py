@@ -84,7 +84,8 @@ def point_pair_features(points: Tensor, normals: Tensor, others: Tensor, other_n
 def _angle(a: Tensor, b: Tensor) -> Tensor:
     sine, cosine = torch.linalg.vector_norm(torch.linalg.cross(a, b), dim=-1), (a * b).sum(-1)
     nowhere = (sine == 0) & (cosine == 0)  # where atan2 has a value, but no derivative
-    return torch.atan2(sine, cosine.masked_fill(nowhere, 1.0))
+    # abs: ONNX has no atan2, and what stands for it there takes -pi, where torch takes pi, for opposite vectors
+    return torch.atan2(sine, cosine.masked_fill(nowhere, 1.0)).abs()
 
 
 class Block(NamedTuple):

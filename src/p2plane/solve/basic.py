@@ -14,7 +14,7 @@ from torch import Tensor
 
 from p2plane.geometry import so3
 
-SQUARINGS = 30  # of a matrix, towards the eigenvector of its largest eigenvalue: its power is 2^30 then
+EIGHTH_POWERS = 10  # of a matrix, towards the eigenvector of its largest eigenvalue: its power is 2^30 then
 SIGN_STEPS = (
     48  # each brings an eigenvalue 1.5 times nearer to one: from 1e-7 of the largest on, and then quadratically
 )
@@ -94,10 +94,10 @@ def projector_above(threshold: float, matrix: Tensor) -> Tensor:
 def leading_direction(matrix: Tensor) -> Tensor:
     """(..., F) unit eigenvector of the largest eigenvalue of symmetric positive semi-definite matrices (..., F, F)."""
     power = matrix
-    for _ in range(SQUARINGS):
+    for _ in range(EIGHTH_POWERS):
         trace = power.diagonal(dim1=-2, dim2=-1).sum(-1)[..., None, None]
         power = power / torch.where(trace > 0, trace, 1.0)
-        power = power @ power
+        power = torch.linalg.matrix_power(power, 8)
     # Now v v^T up to a factor: the column with the longest diagonal entry is the best to read v from.
     best = power.diagonal(dim1=-2, dim2=-1).argmax(-1)
     column = power.gather(-1, best[..., None, None].expand(*power.shape[:-1], 1)).squeeze(-1)

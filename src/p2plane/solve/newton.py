@@ -97,10 +97,13 @@ def _newton_in_a_graph(quadratic: Quadratic, T: Tensor, chart: Chart, limits: Li
         damping = next_damping(damping, accepted)
         return count + 1, *looked_ahead(Derivatives(*parts), damping), damping, made + ~short.view(-1), T, *parts
 
-    here, undamped = derivatives(quadratic.matrix, chart, T), torch.zeros_like(slack)
-    count = torch.zeros((), dtype=torch.int64, device=T.device)
-    parts = count, *looked_ahead(here, undamped), undamped, count.expand(T.shape[0]), T, *here
-    start = tuple(part.clone(memory_format=torch.contiguous_format) for part in parts)  # as a round leaves them
+    # The first step is none: it looks around, so that all of this is in the graph once. Hence the counts of -1.
+    batch, free = T.shape[0], len(chart.free)
+    nowhere = T.new_full((batch, 1, 1), float("inf")), *(T.new_zeros(batch, free, size) for size in (1, free, free))
+    no_step, undamped, no = T.new_zeros(batch, free), torch.zeros_like(slack), torch.zeros_like(slack, dtype=torch.bool)
+    count = torch.full((), -1, dtype=torch.int64, device=T.device)
+    made = count.repeat(batch)
+    start = count, no_step, no, no.view(-1).clone(), undamped, made, T.clone(), *nowhere
     _, _, short, is_sound, _, iterations, T, *end = torch.while_loop(goes_on, advance, start)
     return end_at(T, Derivatives(*end), short.view(-1) & is_sound, iterations, None)
 

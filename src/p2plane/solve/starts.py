@@ -100,9 +100,10 @@ def rotation_starts(quadratic: Quadratic, T_initial: Tensor, chart: Chart) -> li
     entries = pad(rotations, (0, 1)).flatten(1)  # (60, 12), no translation yet
     slope = entries @ quadratic.matrix[:, :12, 3:12:4] + quadratic.matrix[:, 12:, 3:12:4]  # (B, 60, 3) by t at t = 0
     curvature = quadratic.matrix[:, 3:12:4, 3:12:4]
-    eps = 1e-9  # leaves an undetermined translation where it was
-    curvature = curvature + eps * torch.eye(3, dtype=curvature.dtype, device=curvature.device)
-    t = -solved((slope - eps * T_initial[:, None, :, 3]).mT, factored(curvature)[0]).mT  # (B, 60, 3)
+    # EPS leaves an undetermined translation where it was, also where rounding makes it bend downwards: by 1e-8 of the
+    # form if matrices W_i come in float32.
+    curvature = curvature + EPS * torch.eye(3, dtype=curvature.dtype, device=curvature.device)
+    t = -solved((slope - EPS * T_initial[:, None, :, 3]).mT, factored(curvature)[0]).mT  # (B, 60, 3)
     T = torch.cat([rotations.expand(len(t), -1, 3, 3), t[..., None]], dim=-1)  # (B, 60, 3, 4)
     extended = pad(T.flatten(2), (0, 1), value=1.0)
     values = (extended @ quadratic.matrix * extended).sum(-1)  # (B, 60)
