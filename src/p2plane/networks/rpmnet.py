@@ -29,7 +29,7 @@ from p2plane.networks.group_norm import (
 from p2plane.networks.head import HeadConfig, pose_from_match
 from p2plane.networks.maxima import largest
 from p2plane.networks.ppf import CHANNELS, Edges, edges_within
-from p2plane.networks.ppf_layers import pooled_layer, second_layer
+from p2plane.networks.ppf_layers import hidden_moments, pooled_layer
 from p2plane.solve.alignment import Alignment, Round
 from p2plane.solve.distances import point_to_point
 from p2plane.solve.inputs import one_of
@@ -200,11 +200,11 @@ class FeatureNetwork(nn.Module):
         else:
             motion = edges.motion(T_moved_cloud.to(moments.dtype))
             first_map = folded_map(first, first_norm, motion @ moments @ motion.mT) @ motion
-        values, sums, squares = second_layer(edges, first_map.to(edges.raw.dtype), second.weight)
-        scale, shift = scale_and_shift(second, second_norm, sums, squares, count)
+        first_map = first_map.to(edges.raw.dtype)
+        second_map = folded_map(second, second_norm, hidden_moments(edges, first_map).double()).to(first_map.dtype)
         # The last GroupNorm keeps or turns the order of values, so that it can wait until after the maximum.
-        sign = torch.where(third_norm.weight.detach() < 0, -1, 1).to(values.dtype)
-        maxima, sums, squares = pooled_layer(edges, values, scale, shift, sign[:, None] * third.weight)
+        sign = torch.where(third_norm.weight.detach() < 0, -1, 1).to(first_map.dtype)
+        maxima, sums, squares = pooled_layer(edges, first_map, second_map, sign[:, None] * third.weight)
         scale, shift = scale_and_shift(third, third_norm, sign * sums, squares, count)
         values = torch.addcmul(shift[:, None], edges.to_clouds(sign * maxima), scale[:, None]).relu()  # (B, N, 2 C)
         for linear, norm in maps_and_norms(self.postpool):
@@ -228,16 +228,23 @@ class ParameterNetwork(nn.Module):
         for linear, norm in layers:
             values = normalized_layer(linear, norm, values, mask)
         folded = folded_map(last, last_norm, moments_of(values, mask)).to(values.dtype)  # (B, O, C + 1)
-        with torch.no_grad():
-            heights = values @ folded[..., :-1].mT  # (B, N + M, O)
-            if mask is not None:
-                heights.masked_fill_(~mask[..., None], float("-inf"))
-            highest = largest(heights)[1]  # (B, O)
         # Only the highest points are looked at once more, with a gradient.
-        maxima = (take(values, highest) * folded[..., :-1]).sum(-1) + folded[..., -1]
+        maxima = (take(values, _highest(values, folded, mask)) * folded[..., :-1]).sum(-1) + folded[..., -1]
         logits = self.postpool(maxima.relu())
         beta, alpha = F.softplus(logits).unbind(-1)
         return beta, alpha
+
+
+@torch.no_grad()
+def _highest(values: Tensor, folded: Tensor, mask: Tensor | None) -> Tensor:
+    """(B, O) which of the present points (B, N, C) comes out highest under maps (B, O, C + 1), in each channel."""
+    rows = []
+    for cloud, weight in enumerate(folded[..., :-1]):  # one by one, in memory that is used again
+        heights = values[cloud] @ weight.mT  # (N, O)
+        if mask is not None:
+            heights.masked_fill_(~mask[cloud, :, None], float("-inf"))
+        rows.append(largest(heights[None])[1])
+    return torch.cat(rows)
 
 
 def _joined(source_mask: Tensor | None, target_mask: Tensor | None, clouds: Clouds) -> Tensor | None:
