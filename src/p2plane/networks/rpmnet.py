@@ -122,10 +122,10 @@ class RPMNet(RegistrationNetwork):
             T_target_source = T_target_source.detach()
             source_features = self.feat_extractor(source_edges, clouds.source_mask, T_target_source)
             beta, alpha = self.weights_net(replace(clouds, source=se3.apply(T_target_source, clouds.source)))
-            log_match = self._log_match(clouds, source_features, target_features, beta, alpha)
+            match = self._match(clouds, source_features, target_features, beta, alpha)
             extras = {"alpha": alpha, "beta": beta}
             extras |= {"source_features": source_features, "target_features": target_features}
-            alignment, last = self._pose(clouds, log_match, extras, generator)
+            alignment, last = self._pose(clouds, match, extras, generator)
             T_target_source = alignment.T_target_source
             rounds.append(last)
         return replace(alignment, rounds=tuple(rounds))
@@ -134,26 +134,25 @@ class RPMNet(RegistrationNetwork):
         config = self.config
         return edges_within(points, normals, config.neighbor_radius, config.neighbors, mask, config.features)
 
-    def _log_match(
+    def _match(
         self, clouds: Clouds, source_features: Tensor, target_features: Tensor, beta: Tensor, alpha: Tensor
     ) -> Tensor:
-        """(B, N, M) logarithm of the match."""
+        """(B, N, M)."""
         # -beta (|f - g|^2 - alpha) with |f| = |g| = 1
         scale, offset = 2 * beta[:, None, None], (beta * (alpha - 2))[:, None, None]
-        log_affinity = (scale * source_features) @ target_features.mT + offset
+        log_affinity = torch.baddbmm(offset, scale * source_features, target_features.mT)
         iterations, source_mask, target_mask = self.config.sinkhorn_iterations, clouds.source_mask, clouds.target_mask
-        return log_sinkhorn(log_affinity, iterations, source_mask=source_mask, target_mask=target_mask)
+        return log_sinkhorn(log_affinity, iterations, source_mask=source_mask, target_mask=target_mask).exp()
 
     def _pose(
-        self, clouds: Clouds, log_match: Tensor, extras: dict[str, Tensor], generator: torch.Generator | None
+        self, clouds: Clouds, match: Tensor, extras: dict[str, Tensor], generator: torch.Generator | None
     ) -> tuple[Alignment, Round]:
-        match = log_match.exp()
         weights = match.sum(-1)  # (B, N)
         if self.config.head.head == "point":
             matched = match @ clouds.target / (weights + _SMALL)[..., None]
             alignment = _short(point_to_point(clouds.source, matched, weights, clouds.source_mask), weights)
         else:
-            pointers = self._pointers(clouds, log_match, match, weights, generator)
+            pointers = self._pointers(match, weights, generator)
             alignment, matched = pose_from_match(
                 self.config.head,
                 pointers,
@@ -165,16 +164,12 @@ class RPMNet(RegistrationNetwork):
             )
         return alignment, Round(alignment.T_target_source, clouds.source, matched, weights, match, extras)
 
-    def _pointers(
-        self, clouds: Clouds, log_match: Tensor, match: Tensor, weights: Tensor, generator: torch.Generator | None
-    ) -> Tensor | Picks:
+    def _pointers(self, match: Tensor, weights: Tensor, generator: torch.Generator | None) -> Tensor | Picks:
         """From each source point to the target, for the plane head."""
         if self.config.plane_match == "soft":
             return match / (weights + _SMALL)[..., None]
-        if clouds.source_mask is not None:  # a row without any partner has no largest entry
-            log_match = log_match.masked_fill(~clouds.source_mask[..., None], 0.0)
         sample = self.config.sample_in_training if self.training else self.config.sample_in_evaluation
-        return Picks(log_match, sample, generator)
+        return Picks(match, sample, generator)
 
 
 class FeatureNetwork(nn.Module):
