@@ -46,8 +46,9 @@ def first_within(points: Tensor, radius: float, count: int, mask: Tensor | None 
         row, column = near.nonzero(as_tuple=True)  # in ascending order
         found = near.sum(-1)
         place = torch.arange(len(row), device=row.device) - (found.cumsum(0) - found)[row]
-        kept = place < count
-        indices[b, rows][row[kept], place[kept]] = column[kept]
+        kept = (place < count).nonzero().squeeze(1)
+        flat = indices[b, rows].view(-1)
+        flat[(row * count + place)[kept]] = column[kept]
         counts[b, rows] = found.clamp(max=count)
     return indices, counts
 
