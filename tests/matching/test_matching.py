@@ -92,13 +92,21 @@ def test_picks_are_the_hard_match_that_is_not_written_out(sample):
     logits.data[1, :, 2] = float("-inf")
     G = random(3, 6, 4, seed=2)
     answers = []
-    for pick in (lambda **noise: Picks(logits, **noise) @ values, lambda **noise: hard_match(logits, **noise) @ values):
-        picked = pick(sample=sample, generator=torch.Generator().manual_seed(5))
+    for pick in (lambda **noise: Picks(logits.exp(), **noise), lambda **noise: hard_match(logits, **noise)):
+        picked = pick(sample=sample, generator=torch.Generator().manual_seed(5)) @ values
         answers.append((picked, *torch.autograd.grad(picked, (logits, values), G)))
     for ours, written_out in zip(*answers, strict=True):
         assert_close(ours, written_out)
     with torch.no_grad():
-        assert torch.equal(Picks(logits, sample, torch.Generator().manual_seed(5)) @ values, answers[0][0])
+        assert torch.equal(Picks(logits.exp(), sample, torch.Generator().manual_seed(5)) @ values, answers[0][0])
+
+
+@pytest.mark.parametrize("sample", [False, True])
+def test_picks_stand_rows_without_a_partner(sample):
+    match, values = torch.zeros(1, 2, 3, requires_grad=True), torch.ones(1, 3, 4, requires_grad=True)
+    (Picks(match, sample, torch.Generator().manual_seed(5)) @ values).sum().backward()
+    assert match.grad.abs().max() == 0
+    assert values.grad.isfinite().all()
 
 
 def plain_sinkhorn(log_affinity: torch.Tensor, rounds: int) -> torch.Tensor:

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from p2plane.matching.softmax import softmax
+from p2plane.matching.softmax import SMALLEST_SHARE, softmax
 
 
 def gumbel_noise(shape: torch.Size, *, like: Tensor, generator: torch.Generator | None = None) -> Tensor:
@@ -62,55 +62,64 @@ class _OneHot(torch.autograd.Function):
 
 @dataclass(frozen=True)
 class Picks:
-    """`hard_match` that is never written out: ``Picks(logits) @ values`` is ``hard_match(logits) @ values``.
+    """`hard_match` that is never written out: ``Picks(match) @ values`` is ``hard_match(match.log()) @ values``.
 
-    Neither the match, nor its softmax, nor the noise is kept for backward: they are made again, some clouds at a time.
+    Neither the hard match, nor its softmax, nor the noise is kept for backward: they are made again, some clouds at a
+    time. Rows of the match need not sum to one. One that sums to less than `SMALLEST_SHARE` has no gradient.
 
-    Gradient: logits, and the values.
+    Gradient: match, and the values.
     """
 
-    logits: Tensor
-    """(B, N, M); minus infinity where a target point is absent."""
+    match: Tensor
+    """(B, N, M) not negative; zero where a target point is absent."""
     sample: bool = False
     generator: torch.Generator | None = None
 
     def __matmul__(self, values: Tensor) -> Tensor:
-        """(B, N, C) of values (B, M, C), one row of them for each row of logits."""
-        if self.sample or (torch.is_grad_enabled() and (self.logits.requires_grad or values.requires_grad)):
-            picked: Tensor = _Picked.apply(self.logits, values, self.sample, self.generator)
+        """(B, N, C) of values (B, M, C), one row of them for each row of the match."""
+        if self.sample or (torch.is_grad_enabled() and (self.match.requires_grad or values.requires_grad)):
+            picked: Tensor = _Picked.apply(self.match, values, self.sample, self.generator)
             return picked
-        return _rows(values, self.logits.argmax(dim=-1))
+        return _rows(values, self.match.argmax(dim=-1))
 
 
 class _Picked(torch.autograd.Function):
-    """Rows of values where rows of logits, disturbed if asked, have their largest entries."""
+    """Rows of values where rows of the match, disturbed if asked, have their largest entries."""
 
     @staticmethod
     def forward(  # type: ignore[override]
-        ctx: Any, logits: Tensor, values: Tensor, sample: bool, generator: torch.Generator | None
+        ctx: Any, match: Tensor, values: Tensor, sample: bool, generator: torch.Generator | None
     ) -> Tensor:
-        noise = _Noise(logits, generator) if sample else None
-        indices = torch.cat([_disturbed(logits[some], noise).argmax(dim=-1) for some in _blocks(logits)])
-        ctx.save_for_backward(logits, values, indices)
+        noise = _Noise(match, generator) if sample else None
+        indices = []
+        for some in _blocks(match):
+            disturbed = match[some] if noise is None else noise.factors(match[some].shape, match).mul_(match[some])
+            indices.append(disturbed.argmax(dim=-1))
+        ctx.save_for_backward(match, values, torch.cat(indices))
         ctx.noise = noise
-        return _rows(values, indices)
+        return _rows(values, torch.cat(indices))
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, Tensor | None, None, None]:
-        logits, values, indices = ctx.saved_tensors
-        by_logits = by_values = None
+        match, values, indices = ctx.saved_tensors
+        by_match = by_values = None
         if ctx.needs_input_grad[0]:
             noise = None if ctx.noise is None else ctx.noise.again()
-            by_logits = torch.empty_like(logits)
-            for some in _blocks(logits):
-                soft = softmax(_disturbed(logits[some], noise))
+            by_match = torch.empty_like(match)
+            for some in _blocks(match):
+                # With q the factors of the noise, the soft match is q m / sum(q m).
+                factors = None if noise is None else noise.factors(match[some].shape, match)
+                disturbed = match[some] if factors is None else match[some] * factors
+                total = disturbed.sum(-1, keepdim=True)
+                inverse = total.reciprocal().masked_fill_(total < SMALLEST_SHARE, 0.0)
                 rates = torch.bmm(gradient[some], values[some].mT)
-                rates -= torch.linalg.vecdot(soft, rates)[..., None]
-                torch.mul(soft, rates, out=by_logits[some])
+                rates -= torch.linalg.vecdot(disturbed, rates)[..., None] * inverse
+                rates *= inverse
+                by_match[some] = rates if factors is None else rates.mul_(factors)
         if ctx.needs_input_grad[1]:
             by_values = torch.zeros_like(values).scatter_add_(1, indices[..., None].expand_as(gradient), gradient)
-        return by_logits, by_values, None, None
+        return by_match, by_values, None, None
 
 
 class _Noise:
@@ -122,6 +131,11 @@ class _Noise:
             generator = torch.Generator(like.device).manual_seed(seed)
         self.generator, self.state = generator, generator.get_state()
 
+    def factors(self, shape: torch.Size, like: Tensor) -> Tensor:
+        """The exponential of the noise, with which a match is multiplied where its logarithm is added to."""
+        noise = torch.rand(shape, dtype=like.dtype, device=like.device, generator=self.generator)
+        return noise.clamp_min_(torch.finfo(like.dtype).tiny).log_().neg_().reciprocal_()
+
     def again(self) -> _Noise:
         """The same noise from its beginning."""
         generator = torch.Generator(self.generator.device)
@@ -129,17 +143,11 @@ class _Noise:
         return _Noise(torch.empty(0), generator)
 
 
-def _disturbed(logits: Tensor, noise: _Noise | None) -> Tensor:
-    if noise is None:
-        return logits
-    return gumbel_noise(logits.shape, like=logits, generator=noise.generator).add_(logits)
-
-
-def _blocks(logits: Tensor) -> Iterator[slice]:
+def _blocks(match: Tensor) -> Iterator[slice]:
     """Slices of clouds, so that a block fits into the cache of a CPU, and keeps a GPU busy."""
-    room = 2**20 if logits.device.type == "cpu" else 2**26
-    step = max(1, room // max(1, logits[:1].numel()))
-    return (slice(start, start + step) for start in range(0, len(logits), step))
+    room = 2**20 if match.device.type == "cpu" else 2**26
+    step = max(1, room // max(1, match[:1].numel()))
+    return (slice(start, start + step) for start in range(0, len(match), step))
 
 
 def _rows(values: Tensor, indices: Tensor) -> Tensor:

@@ -46,8 +46,9 @@ def first_within(points: Tensor, radius: float, count: int, mask: Tensor | None 
         row, column = near.nonzero(as_tuple=True)  # in ascending order
         found = near.sum(-1)
         place = torch.arange(len(row), device=row.device) - (found.cumsum(0) - found)[row]
-        kept = place < count
-        indices[b, rows][row[kept], place[kept]] = column[kept]
+        kept = (place < count).nonzero().squeeze(1)
+        flat = indices[b, rows].view(-1)
+        flat[(row * count + place)[kept]] = column[kept]
         counts[b, rows] = found.clamp(max=count)
     return indices, counts
 
@@ -102,6 +103,7 @@ class Edges:
     """All neighbourhoods of a batch of clouds. Points with like numbers of neighbours stand together, in blocks."""
 
     raw: Tensor  # (E, C + 1) raw channels, and a one
+    weighted: Tensor  # (E, C + 1) the same times the root of the multiplicity
     multiplicities: Tensor  # (E, 1) how often the edge counts
     points: Tensor  # (P,) the present points, as rows of all clouds under each other, in the order of the blocks
     blocks: tuple[Block, ...]
@@ -113,8 +115,8 @@ class Edges:
         counts = [0] * self.shape[0]
         for block in self.blocks:
             counts[block.cloud] += block.edges.stop - block.edges.start
-        clouds = zip(self.raw.split(counts), self.multiplicities.split(counts), strict=True)
-        return torch.stack([(raw * times).double().mT @ raw.double() for raw, times in clouds])
+        clouds = (weighted.double() for weighted in self.weighted.split(counts))
+        return torch.stack([weighted.mT @ weighted for weighted in clouds])
 
     def motion(self, T_b_a: Tensor) -> Tensor:
         """(B, C + 1, C + 1) what rigid motions (B, 4, 4) do to raw channels and a one: it is linear.
@@ -164,7 +166,9 @@ def edges_within(
     centers, neighbors, multiplicities = (torch.cat(part) for part in zip(*parts, strict=True))
     chosen = tuple(name for name in CHANNELS if name in features)
     raw = _raw_channels(points, normals, centers, neighbors, chosen)
-    return Edges(raw, multiplicities.to(points.dtype), rows, blocks, chosen, (points.shape[0], points.shape[1]))
+    weighted = raw * multiplicities.sqrt().to(raw.dtype)
+    shape = points.shape[0], points.shape[1]
+    return Edges(raw, weighted, multiplicities.to(raw.dtype), rows, blocks, chosen, shape)
 
 
 def _in_blocks(counts: Tensor, most: int, mask: Tensor | None) -> tuple[Tensor, tuple[Block, ...]]:
@@ -176,7 +180,7 @@ def _in_blocks(counts: Tensor, most: int, mask: Tensor | None) -> tuple[Tensor, 
             for i in range(batch)
         )
         return torch.arange(batch * size, device=counts.device), tuple(whole)
-    points_in_block = max(1, 4096 // most) if counts.device.type == "cpu" else size
+    points_in_block = max(1, 2048 // most) if counts.device.type == "cpu" else size
     rows: list[Tensor] = []
     blocks: list[Block] = []
     points = edges = 0

@@ -1,11 +1,14 @@
 """The layers of RPMNet on edges: what a layer makes of a block of edges is used and forgotten, and made again for the
 gradient.
+
+With h the hidden values of an edge, ``h_1 = relu(first raw)`` and ``h_2 = relu(second (h_1, 1))``.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.nn import functional as F
@@ -14,146 +17,184 @@ from p2plane.networks.maxima import largest
 from p2plane.networks.ppf import Block, Edges
 
 
-def second_layer(edges: Edges, first: Tensor, second: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """(E, G) ``second relu(first raw)``, and (B, G) its sum and the sum of its squares over the edges of each cloud.
+def hidden_moments(edges: Edges, first: Tensor) -> Tensor:
+    """(B, H + 1, H + 1) sums of ``(h_1, 1) (h_1, 1)^T`` over the edges of each cloud.
 
     Args:
         first: (B, H, C + 1) a map for each cloud.
-        second: (G, H) one map for all.
 
-    Gradient: `edges.raw`, first, second.
+    Gradient: `edges.weighted`, first.
     """
-    values, sums, squares = _SecondLayer.apply(edges.raw, first, second, edges)
-    return values, sums, squares
+    moments: Tensor = _HiddenMoments.apply(edges.weighted, first, edges)
+    return moments
 
 
-def pooled_layer(
-    edges: Edges, values: Tensor, scale: Tensor, shift: Tensor, third: Tensor
-) -> tuple[Tensor, Tensor, Tensor]:
-    """(P, O) maxima of ``third relu(scale values + shift)`` over the edges of each point.
+def pooled_layer(edges: Edges, first: Tensor, second: Tensor, third: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """(P, O) maxima of ``third h_2`` over the edges of each point.
 
     And (B, O) the sum of it and the sum of its squares over the edges of each cloud.
 
     Args:
-        values: (E, G) as from `second_layer`.
-        scale, shift: (B, G) of each cloud.
+        first: (B, H, C + 1) a map for each cloud.
+        second: (B, G, H + 1) likewise.
         third: (O, G) one map for all.
 
-    Gradient: values, scale, shift, third.
+    Gradient: `edges.raw`, first, second, third.
     """
-    maxima, sums, squares = _PooledLayer.apply(values, scale, shift, third, edges)
+    maxima, sums, squares = _PooledLayer.apply(edges.raw, first, second, third, edges)
     return maxima, sums, squares
 
 
-class _SecondLayer(torch.autograd.Function):
+class _HiddenMoments(torch.autograd.Function):
+    """Raw channels come times the roots of multiplicities. These pass the ReLU, and meet in the products."""
+
     @staticmethod
-    def forward(ctx, raw, first, second, edges) -> Any:  # type: ignore[no-untyped-def, override]
-        values = raw.new_empty(len(raw), len(second))
-        sums, squares = (raw.new_zeros(len(first), 1, len(second)) for _ in range(2))
+    def forward(ctx, weighted, first, edges) -> Any:  # type: ignore[no-untyped-def, override]
+        batch, width, _ = first.shape
+        moments = weighted.new_zeros(batch, width + 1, width + 1)
+        room = _room(edges, width)
         for block in edges.blocks:
-            times = edges.multiplicities[block.edges].mT
-            hidden = (raw[block.edges] @ first[block.cloud].mT).relu_()
-            part = torch.mm(hidden, second.mT, out=values[block.edges])
-            sums[block.cloud].addmm_(times, part)
-            squares[block.cloud].addmm_(times, part.square())
-        ctx.save_for_backward(raw, first, second, values)
+            raw, cloud = weighted[block.edges], block.cloud
+            hidden = _first_layer(raw, first[cloud], room)
+            moments[cloud, :-1, :-1].addmm_(hidden.mT, hidden)
+            moments[cloud, -1:, :-1].addmm_(raw[:, -1:].mT, hidden)
+            moments[cloud, -1, -1] += raw[:, -1] @ raw[:, -1]
+        moments[:, :-1, -1] = moments[:, -1, :-1]
+        ctx.save_for_backward(weighted, first)
         ctx.edges = edges
-        return values, sums.squeeze(1), squares.squeeze(1)
+        return moments
 
     @staticmethod
     @torch.autograd.function.once_differentiable
-    def backward(ctx, by_values, by_sums, by_squares) -> Any:  # type: ignore[no-untyped-def, override]
-        raw, first, second, values = ctx.saved_tensors
-        by_raw = torch.empty_like(raw) if ctx.needs_input_grad[0] else None
-        by_first, by_second = torch.zeros_like(first), torch.zeros_like(second)
+    def backward(ctx, by_moments) -> Any:  # type: ignore[no-untyped-def, override]
+        weighted, first = ctx.saved_tensors
+        by_raw = torch.empty_like(weighted) if ctx.needs_input_grad[0] else None
+        by_first = torch.zeros_like(first)
+        slopes = (by_moments + by_moments.mT)[..., :-1].contiguous()  # (B, H + 1, H)
+        room, above = (_room(ctx.edges, first.shape[1]) for _ in range(2))
         for block in ctx.edges.blocks:
-            rows, cloud = block.edges, block.cloud
-            hidden = (raw[rows] @ first[cloud].mT).relu_()
-            by_part = torch.addcmul(by_sums[cloud], values[rows], by_squares[cloud], value=2)
-            by_part = torch.addcmul(by_values[rows], by_part, ctx.edges.multiplicities[rows])
-            by_second.addmm_(by_part.mT, hidden)
-            by_hidden = _through_relu(by_part @ second, hidden)
-            by_first[cloud] += (raw[rows].mT @ by_hidden).mT  # many times faster than by_hidden.mT @ raw
-            if by_raw is not None:
-                torch.mm(by_hidden, first[cloud], out=by_raw[rows])
-        return by_raw, by_first, by_second, None
+            raw, cloud = weighted[block.edges], block.cloud
+            hidden = _first_layer(raw, first[cloud], room)
+            by_hidden = torch.mm(hidden, slopes[cloud, :-1], out=above[: len(raw)])
+            by_hidden.addcmul_(raw[:, -1:], slopes[cloud, -1])
+            _first_layer_back(_through_relu(by_hidden, hidden), block, weighted, first, by_raw, by_first)
+        return by_raw, by_first, None
 
 
 class _PooledLayer(torch.autograd.Function):
     @staticmethod
-    def forward(ctx, values, scale, shift, third, edges) -> Any:  # type: ignore[no-untyped-def, override]
-        maxima = values.new_empty(len(edges.points), len(third))
-        winners = torch.empty_like(maxima, dtype=torch.int32)  # places among the edges of a point
-        moments = values.new_zeros(len(scale), scale.shape[1], scale.shape[1])  # sums of h h^T
-        sums, squares = values.new_zeros(len(scale), 1, scale.shape[1]), values.new_zeros(len(scale), 1, len(third))
+    def forward(ctx, raw, first, second, third, edges) -> Any:  # type: ignore[no-untyped-def, override]
+        trained = any(ctx.needs_input_grad)
+        batch, width = second.shape[:2]
+        maxima = raw.new_empty(len(edges.points), len(third))
+        winners = torch.empty_like(maxima, dtype=torch.int16) if trained else None  # places among the edges of a point
+        sums, moments = raw.new_zeros(batch, 1, width), raw.new_zeros(batch, width, width)  # of h_2, and h_2 h_2^T
+        squares = raw.new_zeros(batch, 1, len(third))
+        before, room, weighted, heights = (_room(edges, w) for w in (first.shape[1], width, width, len(third)))
         for block in edges.blocks:
-            cloud, times = block.cloud, edges.multiplicities[block.edges]
-            hidden = torch.addcmul(shift[cloud], values[block.edges], scale[cloud]).relu_()
+            cloud, times, points = block.cloud, edges.multiplicities[block.edges], block.points
+            hidden = _second_layer(_first_layer(raw[block.edges], first[cloud], before), second[cloud], room)
             sums[cloud].addmm_(times.mT, hidden)
-            heights = hidden @ third.mT
-            maxima[block.points], winners[block.points] = largest(heights.view(-1, block.width, len(third)))
-            if any(ctx.needs_input_grad):  # the moments serve for the gradient as well
-                moments[cloud].addmm_(hidden.mT, hidden * times)
-            else:
-                squares[cloud].addmm_(times.mT, heights.square_())
-        if any(ctx.needs_input_grad):
+            height = torch.mm(hidden, third.mT, out=heights[: len(hidden)])
+            of_points = height.view(-1, block.width, len(third))
+            if winners is None:
+                torch.amax(of_points, 1, out=maxima[points])
+                squares[cloud].addmm_(times.mT, height.square_())
+            else:  # the moments serve for the gradient as well
+                maxima[points], winners[points] = largest(of_points)
+                moments[cloud].addmm_(hidden.mT, torch.mul(hidden, times, out=weighted[: len(hidden)]))
+        if winners is not None:
             squares = ((third @ moments) * third).sum(-1)
-        ctx.save_for_backward(values, scale, shift, third, winners, moments, sums)
-        ctx.edges = edges
-        return maxima, (sums @ third.mT).squeeze(1), squares.view(len(scale), len(third))
+            ctx.save_for_backward(raw, first, second, third, winners, moments, sums)
+            ctx.edges = edges
+        return maxima, (sums @ third.mT).squeeze(1), squares.view(batch, len(third))
 
     @staticmethod
     @torch.autograd.function.once_differentiable
     def backward(ctx, by_maxima, by_sums, by_squares) -> Any:  # type: ignore[no-untyped-def, override]
-        values, scale, shift, third, winners, moments, sums = ctx.saved_tensors
-        by_values, by_scale, by_shift = (torch.empty_like(values), torch.zeros_like(scale), torch.zeros_like(shift))
+        raw, first, second, third, winners, moments, sums = ctx.saved_tensors
+        by_raw = torch.empty_like(raw) if ctx.needs_input_grad[0] else None
+        by_first, by_second = torch.zeros_like(first), torch.zeros_like(second)
         # With a = by_sums and b = by_squares, all edges have the gradient a + 2 b third h, besides that of the maxima.
         by_third = by_sums.mT @ sums.squeeze(1) + 2 * (by_squares[..., None] * (third @ moments)).sum(0)
         by_sums, by_squares = by_sums @ third, 2 * third.mT @ (by_squares[..., None] * third)  # (B, G), (B, G, G)
-        chosen = _Chosen(ctx.edges, winners, by_maxima)
+        chosen = _Chosen(winners, by_maxima)
+        widths = first.shape[1], second.shape[1], second.shape[1], first.shape[1]
+        room_1, room_2, above_2, above_1 = (_room(ctx.edges, width) for width in widths)
         for block in ctx.edges.blocks:
             rows, cloud = block.edges, block.cloud
-            hidden = torch.addcmul(shift[cloud], values[rows], scale[cloud]).relu_()
-            by_hidden = torch.addmm(by_sums[cloud], hidden, by_squares[cloud]).mul_(ctx.edges.multiplicities[rows])
+            hidden_1 = _first_layer(raw[rows], first[cloud], room_1)
+            hidden_2 = _second_layer(hidden_1, second[cloud], room_2)
+            by_hidden = torch.mm(hidden_2, by_squares[cloud], out=above_2[: len(hidden_2)])
+            by_hidden.add_(by_sums[cloud]).mul_(ctx.edges.multiplicities[rows])
             by_hidden += chosen.back_to_edges(block, third)
-            by_third += chosen.sums_over_points(block, hidden)
-            by_hidden = _through_relu(by_hidden, hidden)
-            by_shift[cloud] += by_hidden.sum(0)
-            by_scale[cloud] += (by_hidden * values[rows]).sum(0)
-            torch.mul(by_hidden, scale[cloud], out=by_values[rows])
-        return by_values, by_scale, by_shift, by_third, None
+            by_third += chosen.sums_over_points(block, hidden_2)
+            _through_relu(by_hidden, hidden_2)
+            by_second[cloud, :, :-1].addmm_(by_hidden.mT, hidden_1)
+            by_second[cloud, :, -1] += by_hidden.sum(0)
+            by_hidden = torch.mm(by_hidden, second[cloud, :, :-1], out=above_1[: len(hidden_1)])
+            _first_layer_back(_through_relu(by_hidden, hidden_1), block, raw, first, by_raw, by_first)
+        return by_raw, by_first, by_second, by_third, None
+
+
+def _room(edges: Edges, width: int) -> Tensor:
+    """(e, width) where all blocks have their values one after the other, as new memory is slow."""
+    longest = max((block.edges.stop - block.edges.start for block in edges.blocks), default=0)
+    return edges.raw.new_empty(longest, width)
+
+
+def _first_layer(raw: Tensor, first: Tensor, room: Tensor) -> Tensor:
+    return torch.mm(raw, first.mT, out=room[: len(raw)]).relu_()
+
+
+def _second_layer(hidden: Tensor, second: Tensor, room: Tensor) -> Tensor:
+    bias = second[:, -1].contiguous()  # a column would be added slowly
+    return torch.mm(hidden, second[:, :-1].mT, out=room[: len(hidden)]).add_(bias).relu_()
+
+
+def _first_layer_back(
+    by_hidden: Tensor, block: Block, raw: Tensor, first: Tensor, by_raw: Tensor | None, by_first: Tensor
+) -> None:
+    """Add to the gradients of the first layer what comes from a block."""
+    by_first[block.cloud] += (raw[block.edges].mT @ by_hidden).mT  # many times faster than by_hidden.mT @ raw
+    if by_raw is not None:
+        torch.mm(by_hidden, first[block.cloud], out=by_raw[block.edges])
+
+
+def _through_relu(gradient: Tensor, values: Tensor) -> Tensor:
+    """The gradient, in its place, where the values are positive."""
+    return torch.ops.aten.threshold_backward.grad_input(gradient, values, 0, grad_input=gradient)
 
 
 class _Chosen:
     """The gradient of maxima, sorted by the edges that have won them: a matrix (E, O) with P O entries."""
 
-    def __init__(self, edges: Edges, winners: Tensor, gradient: Tensor) -> None:
-        starts = torch.cat(
-            [torch.arange(b.edges.start, b.edges.stop, b.width, device=winners.device) for b in edges.blocks]
-        )
-        self.edges = winners + starts[:, None]  # (P, O)
-        self.gradient = gradient
-        sorted_edges, order = self.edges.view(-1).sort()
-        self.channels = order % winners.shape[1]
-        self.values = gradient.reshape(-1)[order]
-        bounds = torch.arange(len(edges.raw) + 1, device=winners.device)
-        self.offsets = torch.searchsorted(sorted_edges, bounds)  # where the entries of an edge begin
+    def __init__(self, winners: Tensor, gradient: Tensor) -> None:
+        self.winners, self.gradient = winners, gradient.contiguous()
+        self.channels = _argsort(winners)  # (P, O)
+        self.values = self.gradient.gather(1, self.channels)
 
     def back_to_edges(self, block: Block, third: Tensor) -> Tensor:
         """(e, G) for each edge the sum of rows of third (O, G) whose maxima it has won."""
-        entries = slice(block.points.start * len(third), block.points.stop * len(third))
-        offsets = self.offsets[block.edges] - entries.start
-        return F.embedding_bag(
-            self.channels[entries], third, offsets, mode="sum", per_sample_weights=self.values[entries]
-        )
+        counts = torch.bincount(self._edges(block).view(-1), minlength=block.edges.stop - block.edges.start)
+        offsets = counts.cumsum(0) - counts  # where the entries of an edge begin
+        channels, values = (each[block.points].view(-1) for each in (self.channels, self.values))
+        return F.embedding_bag(channels, third, offsets, mode="sum", per_sample_weights=values)
 
     def sums_over_points(self, block: Block, hidden: Tensor) -> Tensor:
         """(O, G) for each maximum the sum of the winners' hidden values (e, G)."""
-        winners = (self.edges[block.points] - block.edges.start).mT.contiguous()
-        return F.embedding_bag(
-            winners, hidden, mode="sum", per_sample_weights=self.gradient[block.points].mT.contiguous()
-        )
+        winners, values = self._edges(block).mT.contiguous(), self.gradient[block.points].mT.contiguous()
+        return F.embedding_bag(winners, hidden, mode="sum", per_sample_weights=values)
+
+    def _edges(self, block: Block) -> Tensor:
+        """(n, O) the winners' places among all edges of a block."""
+        winners = self.winners[block.points].int()
+        starts = torch.arange(0, len(winners) * block.width, block.width, dtype=torch.int32, device=winners.device)
+        return winners + starts[:, None]
 
 
-def _through_relu(gradient: Tensor, values: Tensor) -> Tensor:
-    return torch.ops.aten.threshold_backward(gradient, values, 0)
+def _argsort(places: Tensor) -> Tensor:
+    """(P, O) the order of each row of small numbers; on a CPU by NumPy's radix sort, many times faster than torch's."""
+    if places.device.type != "cpu":
+        return places.argsort(dim=-1)
+    return torch.from_numpy(np.argsort(places.numpy(), axis=-1, kind="stable"))

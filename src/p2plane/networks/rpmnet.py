@@ -29,7 +29,7 @@ from p2plane.networks.group_norm import (
 from p2plane.networks.head import HeadConfig, pose_from_match
 from p2plane.networks.maxima import largest
 from p2plane.networks.ppf import CHANNELS, Edges, edges_within
-from p2plane.networks.ppf_layers import pooled_layer, second_layer
+from p2plane.networks.ppf_layers import hidden_moments, pooled_layer
 from p2plane.solve.alignment import Alignment, Round
 from p2plane.solve.distances import point_to_point
 from p2plane.solve.inputs import one_of
@@ -122,10 +122,10 @@ class RPMNet(RegistrationNetwork):
             T_target_source = T_target_source.detach()
             source_features = self.feat_extractor(source_edges, clouds.source_mask, T_target_source)
             beta, alpha = self.weights_net(replace(clouds, source=se3.apply(T_target_source, clouds.source)))
-            log_match = self._log_match(clouds, source_features, target_features, beta, alpha)
+            match = self._match(clouds, source_features, target_features, beta, alpha)
             extras = {"alpha": alpha, "beta": beta}
             extras |= {"source_features": source_features, "target_features": target_features}
-            alignment, last = self._pose(clouds, log_match, extras, generator)
+            alignment, last = self._pose(clouds, match, extras, generator)
             T_target_source = alignment.T_target_source
             rounds.append(last)
         return replace(alignment, rounds=tuple(rounds))
@@ -134,26 +134,25 @@ class RPMNet(RegistrationNetwork):
         config = self.config
         return edges_within(points, normals, config.neighbor_radius, config.neighbors, mask, config.features)
 
-    def _log_match(
+    def _match(
         self, clouds: Clouds, source_features: Tensor, target_features: Tensor, beta: Tensor, alpha: Tensor
     ) -> Tensor:
-        """(B, N, M) logarithm of the match."""
+        """(B, N, M)."""
         # -beta (|f - g|^2 - alpha) with |f| = |g| = 1
         scale, offset = 2 * beta[:, None, None], (beta * (alpha - 2))[:, None, None]
-        log_affinity = (scale * source_features) @ target_features.mT + offset
+        log_affinity = torch.baddbmm(offset, scale * source_features, target_features.mT)
         iterations, source_mask, target_mask = self.config.sinkhorn_iterations, clouds.source_mask, clouds.target_mask
-        return log_sinkhorn(log_affinity, iterations, source_mask=source_mask, target_mask=target_mask)
+        return log_sinkhorn(log_affinity, iterations, source_mask=source_mask, target_mask=target_mask).exp()
 
     def _pose(
-        self, clouds: Clouds, log_match: Tensor, extras: dict[str, Tensor], generator: torch.Generator | None
+        self, clouds: Clouds, match: Tensor, extras: dict[str, Tensor], generator: torch.Generator | None
     ) -> tuple[Alignment, Round]:
-        match = log_match.exp()
         weights = match.sum(-1)  # (B, N)
         if self.config.head.head == "point":
             matched = match @ clouds.target / (weights + _SMALL)[..., None]
             alignment = _short(point_to_point(clouds.source, matched, weights, clouds.source_mask), weights)
         else:
-            pointers = self._pointers(clouds, log_match, match, weights, generator)
+            pointers = self._pointers(match, weights, generator)
             alignment, matched = pose_from_match(
                 self.config.head,
                 pointers,
@@ -165,16 +164,12 @@ class RPMNet(RegistrationNetwork):
             )
         return alignment, Round(alignment.T_target_source, clouds.source, matched, weights, match, extras)
 
-    def _pointers(
-        self, clouds: Clouds, log_match: Tensor, match: Tensor, weights: Tensor, generator: torch.Generator | None
-    ) -> Tensor | Picks:
+    def _pointers(self, match: Tensor, weights: Tensor, generator: torch.Generator | None) -> Tensor | Picks:
         """From each source point to the target, for the plane head."""
         if self.config.plane_match == "soft":
             return match / (weights + _SMALL)[..., None]
-        if clouds.source_mask is not None:  # a row without any partner has no largest entry
-            log_match = log_match.masked_fill(~clouds.source_mask[..., None], 0.0)
         sample = self.config.sample_in_training if self.training else self.config.sample_in_evaluation
-        return Picks(log_match, sample, generator)
+        return Picks(match, sample, generator)
 
 
 class FeatureNetwork(nn.Module):
@@ -200,11 +195,11 @@ class FeatureNetwork(nn.Module):
         else:
             motion = edges.motion(T_moved_cloud.to(moments.dtype))
             first_map = folded_map(first, first_norm, motion @ moments @ motion.mT) @ motion
-        values, sums, squares = second_layer(edges, first_map.to(edges.raw.dtype), second.weight)
-        scale, shift = scale_and_shift(second, second_norm, sums, squares, count)
+        first_map = first_map.to(edges.raw.dtype)
+        second_map = folded_map(second, second_norm, hidden_moments(edges, first_map).double()).to(first_map.dtype)
         # The last GroupNorm keeps or turns the order of values, so that it can wait until after the maximum.
-        sign = torch.where(third_norm.weight.detach() < 0, -1, 1).to(values.dtype)
-        maxima, sums, squares = pooled_layer(edges, values, scale, shift, sign[:, None] * third.weight)
+        sign = torch.where(third_norm.weight.detach() < 0, -1, 1).to(first_map.dtype)
+        maxima, sums, squares = pooled_layer(edges, first_map, second_map, sign[:, None] * third.weight)
         scale, shift = scale_and_shift(third, third_norm, sign * sums, squares, count)
         values = torch.addcmul(shift[:, None], edges.to_clouds(sign * maxima), scale[:, None]).relu()  # (B, N, 2 C)
         for linear, norm in maps_and_norms(self.postpool):
@@ -228,16 +223,23 @@ class ParameterNetwork(nn.Module):
         for linear, norm in layers:
             values = normalized_layer(linear, norm, values, mask)
         folded = folded_map(last, last_norm, moments_of(values, mask)).to(values.dtype)  # (B, O, C + 1)
-        with torch.no_grad():
-            heights = values @ folded[..., :-1].mT  # (B, N + M, O)
-            if mask is not None:
-                heights.masked_fill_(~mask[..., None], float("-inf"))
-            highest = largest(heights)[1]  # (B, O)
         # Only the highest points are looked at once more, with a gradient.
-        maxima = (take(values, highest) * folded[..., :-1]).sum(-1) + folded[..., -1]
+        maxima = (take(values, _highest(values, folded, mask)) * folded[..., :-1]).sum(-1) + folded[..., -1]
         logits = self.postpool(maxima.relu())
         beta, alpha = F.softplus(logits).unbind(-1)
         return beta, alpha
+
+
+@torch.no_grad()
+def _highest(values: Tensor, folded: Tensor, mask: Tensor | None) -> Tensor:
+    """(B, O) which of the present points (B, N, C) comes out highest under maps (B, O, C + 1), in each channel."""
+    rows = []
+    for cloud, weight in enumerate(folded[..., :-1]):  # one by one, in memory that is used again
+        heights = values[cloud] @ weight.mT  # (N, O)
+        if mask is not None:
+            heights.masked_fill_(~mask[cloud, :, None], float("-inf"))
+        rows.append(largest(heights[None])[1])
+    return torch.cat(rows)
 
 
 def _joined(source_mask: Tensor | None, target_mask: Tensor | None, clouds: Clouds) -> Tensor | None:
