@@ -162,3 +162,37 @@ def test_swapping_noise_free_clouds_inverts_point_to_plane():
     source_normals = se3.rotate(se3.inverse(pair.T_target_source), pair.normals)
     back = point_to_plane(pair.target, pair.source, source_normals, pair.weights)
     assert_close(back.T_target_source, se3.inverse(pair.T_target_source), rtol=0, atol=1e-9)
+
+
+def rotation_gradients(pair: MatchedPair, unit: float) -> list[Tensor]:
+    """In float32, by source and target in that unit, normals and weights."""
+    scaled = pair.source * unit, pair.target * unit, pair.normals, pair.weights
+    inputs = [tensor.float().requires_grad_() for tensor in scaled]
+    R = point_to_plane(*inputs).T_target_source[:, :3, :3]
+    upstream = torch.randn(3, 3, generator=torch.Generator().manual_seed(4))
+    return list(torch.autograd.grad((R * upstream).sum(), inputs))
+
+
+@pytest.mark.parametrize("unit", [1e-30, 1e-20, 1e20, 1e35])
+def test_the_unit_of_length_does_not_matter_to_gradients_in_float32(unit):
+    expected, found = rotation_gradients(PAIR, 1.0), rotation_gradients(PAIR, unit)
+    for k in (0, 1):
+        found[k] = found[k].double().mul(unit).float()
+    for one, other in zip(found, expected, strict=True):
+        assert_close(one, other, rtol=1e-3, atol=1e-4 * float(other.abs().max()))
+
+
+@pytest.mark.parametrize("unit", [1e-36, 1e-38, 1e-40, 1e-45])
+def test_gradients_of_clouds_too_small_for_float32_are_finite(unit):
+    assert all(gradient.isfinite().all() for gradient in rotation_gradients(PAIR, unit))
+
+
+@pytest.mark.parametrize("distance", DISTANCES)
+def test_far_points_without_weight_cost_no_digits_in_float32(distance):
+    far = MatchedPair(*(tensor.float() for tensor in PAIR))
+    for tensor in (far.source, far.target):
+        tensor[:, :5] += 1e6
+    far.weights[:, :5] = 0
+    near = MatchedPair(*(tensor.float() for tensor in PAIR))
+    near.weights[:, :5] = 0
+    assert_close(align(distance, far).T_target_source, align(distance, near).T_target_source, rtol=0, atol=2e-5)

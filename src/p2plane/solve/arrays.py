@@ -65,6 +65,13 @@ def fixed(array: Any) -> Any:
     return array.detach() if isinstance(array, Tensor) and array.requires_grad else array
 
 
+def rounded(array: Any, dtype: torch.dtype) -> Any:
+    """The array in float32 or float64."""
+    if isinstance(array, Tensor):
+        return array.to(dtype)
+    return array.astype(np.float32 if dtype == torch.float32 else np.float64, copy=False)
+
+
 def namespace(array: Any) -> Any:
     """The module with the functions for such an array: torch or numpy, whose names are the same for what we need."""
     return torch if isinstance(array, Tensor) else np
@@ -78,7 +85,7 @@ def beside(array: Any, constant: Constant) -> Any:
 
 
 def _is_plain(tensor: Tensor) -> bool:
-    return type(tensor) is Tensor and tensor.is_cpu
+    return type(tensor) is Tensor and tensor.is_cpu and tensor.dtype != torch.bfloat16  # which NumPy does not know
 
 
 def _array_of(tensor: Tensor) -> np.ndarray:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import torch
@@ -36,10 +35,6 @@ class Channels(NamedTuple):
         """The same in float64."""
         metric = None if self.metric is None else self.metric.double()
         return Channels(self.points.double(), metric, self.weights.double())
-
-    def about(self, centers: Tensor) -> Channels:
-        """The same pairs with both clouds moved to centres (B, 6, 1)."""
-        return self._replace(points=self.points - centers.to(self.points.dtype))
 
 
 def as_channels(pairs: Pairs, dtype: torch.dtype | None = None, centers: Tensor | None = None) -> Channels:
@@ -82,21 +77,6 @@ def blocks_of_pairs(pairs: Pairs) -> Iterator[slice]:
 def blocks_of_points(pairs: Pairs) -> Iterator[slice]:
     """The points in parts that can be read at once."""
     return (slice(i, i + POINTS_AT_ONCE) for i in range(0, pairs.source.shape[1], POINTS_AT_ONCE))
-
-
-def in_blocks(pairs: Pairs) -> Iterable[Channels]:
-    """The channels of one of `blocks_of_pairs`, for several passes over its points."""
-    return [as_channels(pairs)] if is_one_block(pairs) else _MadeAnew(pairs)
-
-
-@dataclass(frozen=True)
-class _MadeAnew:
-    """Blocks of points that are turned into channels whenever a pass comes by: all of them would be a second cloud."""
-
-    pairs: Pairs
-
-    def __iter__(self) -> Iterator[Channels]:
-        return (as_channels(self.pairs.part((slice(None), points))) for points in blocks_of_points(self.pairs))
 
 
 def apply_metric(metric: Tensor | None, vectors: Tensor) -> Tensor:

@@ -9,21 +9,21 @@ The paper's penalty differs in V alone (see `penalty`).
 
 from __future__ import annotations
 
-import inspect
 from dataclasses import dataclass
 from functools import reduce
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
+from torch._functorch.utils import unwrap_dead_wrappers
 
 from p2plane.solve import newton as search
-from p2plane.solve.arrays import Constant, alike, beside, namespace, silent, small, tensor_of
+from p2plane.solve.arrays import Constant, alike, beside, namespace, rounded, silent, small, tensor_of
 from p2plane.solve.channels import as_channels
 from p2plane.solve.inputs import Pairs
 from p2plane.solve.minimize import minimize
 from p2plane.solve.penalty import penalty_adjoint
-from p2plane.solve.pointwise import gradients_by_the_pairs, push_forward, tangent_channels
+from p2plane.solve.pointwise import Maps, gradients_by_the_pairs, push_forward, tangent_channels
 from p2plane.solve.procrustes import closed_form
 from p2plane.solve.quadratic import Frame, Quadratic, small_summary, summarize
 from p2plane.solve.starts import projected
@@ -97,9 +97,9 @@ class CompilablePose(torch.autograd.Function):
         end, inverse = _search(quadratic, T_local, chart, settings, closed=metric is None)
         system = quadratic.matrix if settings.gradient == "penalty" else _in_callers_units(inverse, quadratic, settings)
         T = frame.to_caller(end.T)
-        pose = tensor_of(_homogeneous(T)).to(pairs.precision)
+        pose = rounded(_homogeneous(T), pairs.precision)
         rest = end.converged, end.iterations, quadratic.total, *frame, system
-        return tensor_of(T), pose, *map(tensor_of, rest)
+        return tuple(map(tensor_of, (T, pose, *rest)))
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple, output: tuple) -> None:
@@ -113,17 +113,23 @@ class CompilablePose(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, by_T: Tensor | None, by_pose: Tensor | None, *_: Any) -> tuple:  # type: ignore[override]
-        given = [G for G in (by_T, None if by_pose is None else by_pose[:, :3].double()) if G is not None]
+        given = [G for G in (by_T, None if by_pose is None else by_pose[:, :3]) if G is not None]
         if not given:
             return (None,) * 7
         end = _End.saved(ctx)
         maps = end.maps(reduce(torch.add, given))
-        gradients = gradients_by_the_pairs(end.pairs, end.frame, *maps, wanted=ctx.needs_input_grad[:4])
-        return *gradients, None, None, None
+        return *gradients_by_the_pairs(end.pairs, maps, wanted=ctx.needs_input_grad[:4]), None, None, None
 
 
 class OptimalPose(CompilablePose):
     """The same with forward-mode derivatives and a rule for vmap, neither of which torch.compile can trace."""
+
+    @classmethod
+    def apply(cls, *arguments: Any) -> Any:
+        """As torch does it, but for a look at the signature of forward, which takes longer than a Newton step."""
+        if torch._C._are_functorch_transforms_active():
+            return super().apply(*arguments)
+        return super(torch.autograd.Function, cls).apply(*unwrap_dead_wrappers(arguments))  # type: ignore[misc]
 
     @staticmethod
     def vmap(info: Any, in_dims: tuple, *arguments: Any) -> tuple:  # type: ignore[override]
@@ -150,13 +156,9 @@ class OptimalPose(CompilablePose):
         return T_rate, pose_rate, *(None,) * 7
 
 
-# torch.autograd.Function.apply asks for this at every call; finding it anew takes longer than a Newton step.
-CompilablePose.forward.__signature__ = inspect.signature(CompilablePose.forward)  # type: ignore[attr-defined]
-
-
 def _homogeneous(T: Any) -> Any:
     """(B, 4, 4) as `se3.homogeneous`, of arrays of either kind."""
-    last_rows = namespace(T).broadcast_to(beside(T, _LAST_ROW), (len(T), 1, 4))
+    last_rows = namespace(T).zeros_like(T[:, :1]) + beside(T, _LAST_ROW)
     return namespace(T).concatenate([T, last_rows], 1)
 
 
@@ -210,15 +212,15 @@ class _End:
             return penalty_adjoint(Quadratic(self.system, self.total, self.frame), self.T, G)
         return _exact_adjoint(self.T, G, self.system, self.frame.source_center, self.settings.free)
 
-    def maps(self, G: Tensor) -> tuple[Tensor, Tensor]:
-        """(B, 3, 4) the pose and its adjoint direction, between the clouds about their centres."""
+    def maps(self, G: Tensor) -> Maps:
+        """What an upstream gradient (B, 3, 4) means for each point."""
         if self.settings.gradient == "penalty":
-            return self.frame.centered(self.T), self.frame.centered_direction(self.adjoint(G))
+            return Maps.of(self.T, self.adjoint(G.double()), self.frame, self.pairs.precision)
         T, G, system, *parts = small(self.T, G, self.system, *self.frame)
         frame = Frame(*parts)
         with silent(T):  # an upstream gradient that is not finite
-            V = _exact_adjoint(T, G, system, frame.source_center, self.settings.free)
-            return tensor_of(frame.centered(T)), tensor_of(frame.centered_direction(V))
+            V = _exact_adjoint(T, rounded(G, torch.float64), system, frame.source_center, self.settings.free)
+            return Maps.of(T, V, frame, self.pairs.precision)
 
 
 def _exact_adjoint(T: Any, G: Any, system: Any, source_center: Any, free: tuple[int, ...]) -> Any:

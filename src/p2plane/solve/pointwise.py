@@ -15,38 +15,65 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from p2plane.solve.arrays import may_write_in_place
+from p2plane.solve.arrays import Constant, beside, may_write_in_place, namespace, rounded, tensor_of
 from p2plane.solve.channels import Channels, apply_metric, as_channels, blocks_of_pairs, blocks_of_points, is_one_block
 from p2plane.solve.inputs import Pairs, without_autocast
 from p2plane.solve.quadratic import Frame
 
-_OF_TARGET = torch.eye(6)[:, 3:]  # what y adds to -r, and nothing to u
+_OF_TARGET = Constant.of(torch.eye(6, dtype=torch.float64)[:, 3:])  # what y adds to -r, and nothing to u
 
 
-def pull_back(channels: Channels, T: Tensor, V: Tensor) -> tuple[Tensor, Tensor, Tensor | None, Tensor]:
+class Maps(NamedTuple):
+    """What is the same for all points of a pair, about the centres of a frame.
+
+    In units of its scale, as V may not fit in float32 where everything else does: ``scale u`` and ``r / scale``.
+    """
+
+    centers: Tensor  # (B, 6, 1)
+    forth: Tensor  # (B, 6, 7) from (x, y, 1) to u and -r, so that nothing large has to be negated
+    back: Tensor  # (B, 3, 6) from w W u and -w W r to the gradient by x
+    per_scale: Tensor  # (B, 1, 1) from w W u in these units to that in the caller's
+
+    @staticmethod
+    def of(T: Any, V: Any, frame: Frame, dtype: torch.dtype) -> Maps:
+        """The maps of a pose and its adjoint direction (B, 3, 4), arrays of either kind, as tensors of a dtype."""
+        joined, scale = namespace(T).concatenate, frame.scale
+        turned, direction = -frame.centered(T), scale * scale * frame.centered_direction(V)
+        maps = joined([direction, turned, direction], 1)  # (B, 9, 4)
+        of_source, offset = maps[:, :6, :3], maps[:, :6, 3:]
+        of_target = namespace(T).zeros_like(of_source) + beside(T, _OF_TARGET)
+        forth = joined([of_source, of_target, offset], 2) / scale
+        # About the centres, the precision of the points is enough: nothing is summed.
+        parts = frame.centers, forth, maps[:, 3:, :3].swapaxes(1, 2), 1 / scale
+        return Maps(*(tensor_of(rounded(part, dtype)) for part in parts))
+
+    def part(self, some: slice) -> Maps:
+        """Those of some pairs of the batch."""
+        return Maps(*(each[some] for each in self))
+
+
+def pull_back(channels: Channels, maps: Maps) -> tuple[Tensor, Tensor, Tensor | None, Tensor]:
     """The gradients by source, target, metric and weights, channel first: the formulas at the head of this file."""
     points, metric, weights = channels
-    maps = torch.cat([V, T.neg(), V], dim=1)  # (B, 9, 4)
-    of_target = _OF_TARGET.to(maps).expand(len(maps), 6, 3)
-    moved = torch.baddbmm(maps[:, :6, 3:], torch.cat([maps[:, :6, :3], of_target], dim=2), points)
-    both = moved.unflatten(1, (2, 3))  # u_i, and -r_i, so that nothing large has to be negated
+    moved = torch.baddbmm(maps.forth[:, :, 6:], maps.forth[:, :, :6], points)
+    both = moved.unflatten(1, (2, 3))  # u_i, and -r_i
     to_metric = None
     if metric is not None and metric.ndim == 3:
         metric = metric.contiguous()
         along = _dot(both, metric[:, None])  # (B, 2, N) n.u and -n.r
         to_weights = along[:, :1] * along[:, 1:]
         along = along * weights
-        forces = along[:, :, None] * metric[:, None]
+        forces = (along * maps.per_scale)[:, :, None] * metric[:, None]
         to_metric = torch.addcmul(along[:, :1] * both[:, 1], along[:, 1:], both[:, 0])
     else:
         adjoint, residual = both.unbind(1)
         pulled = apply_metric(metric, residual)
         to_weights = (adjoint * pulled).sum(1, keepdim=True)
-        forces = torch.stack([weights * apply_metric(metric, adjoint), weights * pulled], dim=1)
+        forces = torch.stack([apply_metric(metric, adjoint), pulled], dim=1) * (weights * maps.per_scale)[:, None]
         if metric is not None:
             outer = adjoint[:, :, None] * residual[:, None]
             to_metric = weights[:, None] * (outer + outer.transpose(1, 2)) / 2
-    to_source = torch.bmm(maps[:, 3:, :3].mT, forces.flatten(1, 2))
+    to_source = torch.bmm(maps.back, forces.flatten(1, 2))
     return to_source, forces[:, 0], to_metric, to_weights
 
 
@@ -77,22 +104,16 @@ def push_forward(channels: Channels, T: Tensor, tangents: Channels) -> Tensor:
     return torch.cat([by_rotation, force_rate.sum(-1, keepdim=True)], dim=-1)
 
 
-def gradients_by_the_pairs(
-    pairs: Pairs, frame: Frame, T: Tensor, V: Tensor, wanted: Sequence[bool]
-) -> tuple[Tensor | None, ...]:
+def gradients_by_the_pairs(pairs: Pairs, maps: Maps, wanted: Sequence[bool]) -> tuple[Tensor | None, ...]:
     """The gradients by source, target, metric and weights, in the shapes and dtypes of these; None where not wanted.
 
     Args:
         pairs: what the pose was made of.
-        frame: whose centres both maps are between.
-        T: (B, 3, 4) the pose.
-        V: (B, 3, 4) its adjoint direction.
+        maps: of the pose and its adjoint direction.
         wanted: which of the four are asked for.
     """
-    # About the centroids, the precision of the points is enough: nothing is summed here.
-    about = _Maps(frame.centers, T.to(pairs.precision), V.to(pairs.precision))
     if is_one_block(pairs) or not may_write_in_place():
-        return _gradients(pairs, about, wanted)
+        return _gradients(pairs, maps, wanted)
     inputs = pairs.source, pairs.target, pairs.metric, pairs.weights
     whole = [
         torch.empty_like(tensor) if want and tensor is not None else None
@@ -100,25 +121,17 @@ def gradients_by_the_pairs(
     ]
     for some in blocks_of_pairs(pairs):
         for points in blocks_of_points(pairs):
-            parts = _gradients(pairs.part((some, points)), _Maps(*(each[some] for each in about)), wanted)
+            parts = _gradients(pairs.part((some, points)), maps.part(some), wanted)
             for out, part in zip(whole, parts, strict=True):
                 if out is not None and part is not None:
                     out[some, points] = part
     return tuple(whole)
 
 
-class _Maps(NamedTuple):
-    """Where points go, and how that moves with the adjoint direction."""
-
-    centers: Tensor  # (B, 6, 1)
-    T: Tensor  # (B, 3, 4) between the clouds about their centres
-    V: Tensor  # (B, 3, 4)
-
-
-def _gradients(pairs: Pairs, about: _Maps, wanted: Sequence[bool]) -> tuple[Tensor | None, ...]:
+def _gradients(pairs: Pairs, maps: Maps, wanted: Sequence[bool]) -> tuple[Tensor | None, ...]:
     """The same for all points at once."""
-    with without_autocast(about.T.device):
-        gradients = pull_back(as_channels(pairs, centers=about.centers), about.T, about.V)
+    with without_autocast(pairs.source.device):
+        gradients = pull_back(as_channels(pairs, centers=maps.centers), maps)
     inputs = pairs.source, pairs.target, pairs.metric, pairs.weights
     return tuple(
         _in_the_callers_layout(gradient, tensor, pairs.mask) if want and tensor is not None else None

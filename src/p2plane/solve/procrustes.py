@@ -16,5 +16,5 @@ def closed_form(quadratic: Quadratic, T_initial: Tensor) -> Proposal:
     of singular values, never by their differences: it stays finite on isotropic, collinear and mirrored clouds.
     """
     cross_covariance = -quadratic.matrix[:, :12, 12].reshape(-1, 3, 4)[:, :, :3]
-    R, t = nearest_rotation(cross_covariance), 0 * T_initial[:, :, 3:]
+    R, t = nearest_rotation(cross_covariance), -3 * quadratic.matrix[:, 3:12:4, 12:]  # the sum of y over that of w
     return Proposal(namespace(R).concatenate([R, t], -1))

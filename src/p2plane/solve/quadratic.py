@@ -8,8 +8,9 @@ A pair (x_i, y_i) with the metric W_i and the weight w_i costs ``w_i (T x~_i - y
 so the energy of all pairs is a quadratic form in the entries of T~, with the matrix ``sum_i Q_i (x) x~_i x~_i^T``.
 Every distance is a choice of W_i; nothing after this pass sees a point again.
 
-Poses are (B, 3, 4) here, always float64, and the points are first moved to their centroids and divided by one scale,
-so that a cloud in map coordinates keeps its digits and rotations compare with translations.
+Poses are (B, 3, 4) here, always float64. The pass is about one of the pairs, so that a cloud in map coordinates keeps
+its digits; the form then moves to the source's centroid and is divided by one scale, so that rotations compare with
+translations.
 """
 
 from __future__ import annotations
@@ -21,16 +22,39 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from p2plane.solve.arrays import Constant, beside, fixed, namespace, silent, small, tensor_of
+from p2plane.solve.arrays import Constant, beside, fixed, namespace, rounded, silent, small, tensor_of
 from p2plane.solve.inputs import Pairs, explain_not_finite, holds
 from p2plane.solve.sums import sums
 
-# Powers of the scale in the units of what the form is a form in: the entries of T, row by row, and the one.
-_POWERS = Constant.of(torch.tensor([0.0 if k % 4 == 3 else -1.0 for k in range(13)], dtype=torch.float64))
-# (13, 2) from the form's diagonal to the traces of what belongs to R, and to t; the one belongs to neither.
-_TRACES = Constant.of(
-    torch.stack([_POWERS.tensor == -1, _POWERS.tensor == 0], dim=1).double() * (torch.arange(13) < 12)[:, None]
-)
+
+def _moment_map() -> Tensor:
+    """(169, 5): from a form's entries to the sums of w_i tr(W_i) times x_i, its square and one."""
+    entries = torch.eye(169, dtype=torch.float64).view(169, 13, 13)[:, :12, :12].reshape(169, 3, 4, 3, 4)
+    traces = entries.diagonal(dim1=1, dim2=3).sum(-1)  # (169, 4, 4) of x~ x~^T
+    squares = traces.diagonal(dim1=1, dim2=2)[:, :3].sum(-1)
+    return torch.cat([traces[:, :3, 3], squares[:, None], traces[:, 3:, 3]], dim=1)
+
+
+def _change_maps() -> tuple[Tensor, Tensor, Tensor]:
+    """(3, 169), (169,) and (169,): a matrix that moves a form in (T, -1) into a frame, ``(shift A + B) / scale + C``.
+
+    With ``x - shift`` for x in the rows of T; then the units. What belongs to t keeps its size, as the energy is
+    divided by the square of the scale.
+    """
+    shift, by_scale, constant = (torch.zeros(*size, 13, 13, dtype=torch.float64) for size in ((3,), (), ()))
+    for row in (0, 4, 8):
+        for k in range(3):
+            shift[k, row + k, row + 3] = -1
+            by_scale[row + k, row + k] = 1
+        constant[row + 3, row + 3] = 1
+    by_scale[12, 12] = -1
+    return shift.flatten(1), by_scale.flatten(), constant.flatten()
+
+
+# Radii under these are taken for zero: their inverse, which gradients are as large as, is hardly a number any more.
+SMALLEST = {torch.float32: 1e-36, torch.float64: 1e-100}
+_MOMENTS = Constant.of(_moment_map())
+_CHANGE = tuple(map(Constant.of, _change_maps()))
 
 
 class Frame(NamedTuple):
@@ -46,7 +70,7 @@ class Frame(NamedTuple):
     @property
     def centers(self) -> Tensor:
         """(B, 6, 1) of the source, and under it of the target."""
-        return torch.cat([self.source_center, self.target_center], dim=1)
+        return namespace(self.scale).concatenate([self.source_center, self.target_center], 1)
 
     def unscaled(self, T: Tensor) -> Tensor:
         """(B, 3, 4) a local pose, or a direction of one, between the centred clouds before they are scaled."""
@@ -113,13 +137,13 @@ def summarize(pairs: Pairs, frame: Frame | None = None) -> Quadratic:
 
     Args:
         pairs: matched pairs with their metric.
-        frame: the local frame; chosen from the pairs when it is None: weighted centroids, and the root mean square
-            radius of the source, each point weighted by w_i trace(W_i).
+        frame: the local frame; chosen from the pairs when it is None: centroid and root mean square radius of the
+            source, each point weighted by w_i trace(W_i), and a point of the target.
 
     Gradient: source, target, metric, weights, at a fixed frame.
     """
     form, centers = sums(pairs, None if frame is None else frame.centers)
-    return _in_local_units(pairs, form, centers, None if frame is None else frame.scale)
+    return _in_local_units(pairs, form, centers, frame)
 
 
 def small_summary(pairs: Pairs) -> Quadratic:
@@ -128,25 +152,31 @@ def small_summary(pairs: Pairs) -> Quadratic:
     return _in_local_units(pairs, form, centers, None)
 
 
-def _in_local_units(pairs: Pairs, form: Any, centers: Any, scale: Any) -> Quadratic:
-    """The summary of a form (B, 13, 13) about centres (B, 6, 1), in units of a scale or else of one that suits it."""
+def _in_local_units(pairs: Pairs, form: Any, centers: Any, frame: Frame | None) -> Quadratic:
+    """The summary of a form (B, 13, 13) about centres (B, 6, 1), in a frame or else in one that suits it."""
     with silent(form):  # what is not finite is explained
         # gradient stops here: the optimal pose does not depend on the units it is computed in
-        traces = fixed(form).diagonal(0, 1, 2) @ beside(form, _TRACES)
-        squares, total = traces[:, :1, None], traces[:, 1:, None]  # (B, 1, 1) sum of w tr(W) |x|^2 and of w tr(W)
-        total = total + (total == 0)
-        if scale is None:
-            scale = _scale(squares / total, centers[:, :3], pairs.source.dtype)
-        # The form of E / scale^2 in (R, t / scale, 1): only what belongs to t keeps its size.
-        units = scale ** beside(form, _POWERS)  # (B, 1, 13)
-        matrix = form * (units.swapaxes(1, 2) * (units / total))
+        moments = (fixed(form).reshape(-1, 169) @ beside(form, _MOMENTS))[:, :, None]  # (B, 5, 1)
+        total = moments[:, 4:]
+        total = namespace(form).where(total == 0, 1.0, total)
+        frame = _frame(centers, moments[:, :4] / total, pairs.precision) if frame is None else frame
+        by_shift, by_scale, constant = (beside(form, each) for each in _CHANGE)
+        shift = (frame.source_center - centers[:, :3])[:, :, 0]
+        change = ((shift @ by_shift + by_scale) / frame.scale[:, :, 0] + constant).reshape(-1, 13, 13)
+        matrix = change @ (form / total) @ change.swapaxes(1, 2)
         if holds(namespace(matrix).isfinite(matrix.sum())) is False:
             explain_not_finite(pairs)
-    return Quadratic(matrix, total, Frame(centers[:, :3], centers[:, 3:], scale))
+    return Quadratic(matrix, total, frame)
 
 
-def _scale(mean_square: Any, source_center: Any, dtype: torch.dtype) -> Any:
-    """(B, 1, 1) root mean square radius of the source; one where all points coincide, up to rounding."""
-    rounding = 8 * torch.finfo(dtype).eps * (source_center * source_center).sum(1)[:, :, None] ** 0.5
-    radius = mean_square**0.5
-    return namespace(radius).where(radius > rounding, radius, 1.0)
+def _frame(centers: Any, means: Any, dtype: torch.dtype) -> Frame:
+    """The frame of clouds whose source has means (B, 4, 1) of x and of its square about centres (B, 6, 1).
+
+    The scale is the root mean square radius; one where all points coincide, up to rounding.
+    """
+    mean = means[:, :3]
+    center = rounded(rounded(centers[:, :3] + mean, dtype), torch.float64)  # points of that dtype will be moved there
+    square = means[:, 3:] - mean.swapaxes(1, 2) @ mean
+    rounding = (8 * torch.finfo(dtype).eps) ** 2 * (center.swapaxes(1, 2) @ center) + SMALLEST[dtype] ** 2
+    scale = namespace(square).where(square > rounding, square, 1.0) ** 0.5
+    return Frame(center, centers[:, 3:], scale)
