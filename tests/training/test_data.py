@@ -57,6 +57,7 @@ def test_a_mix_has_its_shares_and_each_part_goes_through_its_own_epochs() -> Non
         assert [epoch for epoch, _ in own] == [place // length for place in range(len(own))]
 
 
+@pytest.mark.filterwarnings("ignore:This DataLoader will create")  # on a machine with one core
 def test_workers_change_nothing() -> None:
     pairs = stream(6)
     plain, helped = (

@@ -8,6 +8,8 @@ import os
 import pickle
 import shutil
 import signal
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -145,6 +147,9 @@ def test_what_a_killed_process_left_half_written_is_removed(alone: Path, tmp_pat
 
 
 def test_mixed_precision_trains(tmp_path: Path) -> None:
+    product = "import torch; half = torch.ones(64, 64, dtype=torch.bfloat16); half @ half"
+    if subprocess.run([sys.executable, "-c", product], check=False).returncode != 0:
+        pytest.skip("a product of bfloat16 matrices kills PyTorch on this machine: it has AMX in name only")
     assert train(tiny(*TINY_DCP, "precision=bf16-mixed", "budget.steps=2"), tmp_path).skipped == 0
 
 
