@@ -7,11 +7,12 @@ import math
 import pytest
 
 from p2plane.data.cloud import Cloud
-from p2plane.data.pairs import PairDataset
+from p2plane.data.pairs import PairDataset, PairSettings
 from p2plane.data.synthetic import SyntheticShapes
 from p2plane.geometry import se3, so3
 from p2plane.registration.answer import ROUGH_REACHES
 from p2plane.registration.check import Overlap
+from p2plane.registration.pipeline import register
 from p2plane.registration.refine import refine
 
 
@@ -24,6 +25,15 @@ def test_what_has_no_counterpart_does_not_turn_the_pose(index: int) -> None:
     reaches = [reach * Overlap(source, target).spacing for reach in ROUGH_REACHES]
     T = refine(source, target, T_true, reaches)
     assert math.degrees(se3.log(T @ se3.inverse(T_true))[:3].norm()) < 4  # by nearest points alone: 10 and 7 degrees
+
+
+def test_an_initial_pose_may_be_farther_off_than_normals_agree() -> None:
+    settings = PairSettings(shapes=3, points=512, keep=400, max_angle_deg=15)
+    pair = PairDataset(SyntheticShapes("test"), settings)[80]
+    clouds = Cloud(pair.source, pair.source_normals), Cloud(pair.target, pair.target_normals)
+    result = register(*clouds, method="initial")
+    left = result.T_target_source @ se3.inverse(pair.T_target_source.double())
+    assert math.degrees(se3.log(left)[:3].norm()) < 1  # by `refine` alone: 36 degrees
 
 
 def test_points_without_normals_are_passed_over() -> None:

@@ -14,11 +14,13 @@ from p2plane.classical.field import Surface
 from p2plane.classical.sweep import SweepSettings, sweep
 from p2plane.data.cloud import Cloud
 from p2plane.registration.knowledge import Knowledge
-from p2plane.registration.scan import Scan, thin_to
+from p2plane.registration.refine import approach
+from p2plane.registration.scan import Scan, spacing, thin_to
 
 SWEEP_SOURCE, SWEEP_TARGET = 400, 1500
 FINER_ROTATIONS, FINER_PROPOSALS = 1500, 8  # for scans that have little in common: a second look costs a second
 METHOD_POINTS = 5000
+INITIAL_POINTS, INITIAL_REACH = 3000, 4.0  # the reach in units of the spacing
 FLAGSHIP = "tessera"
 MODEL_POINTS = 768  # as many as networks are trained on
 
@@ -36,8 +38,12 @@ class Opinion(NamedTuple):
 
 
 def from_initial(source: Scan, target: Scan, knowledge: Knowledge, seed: int) -> Tensor:
-    """The initial pose: the user's, or the identity between the frames that came."""
-    return knowledge.T_initial[None]
+    """The initial pose, the user's or the identity between the given frames, and where plain ICP gets from there."""
+    clouds = thin_to(source.cloud, INITIAL_POINTS), thin_to(target.cloud, INITIAL_POINTS)
+    reach = INITIAL_REACH * max(spacing(cloud.points) for cloud in clouds)
+    T_initial = knowledge.T_initial
+    near = approach(*clouds, T_initial, reach, knowledge.hold) if reach > 0 else T_initial
+    return torch.stack([T_initial, near])
 
 
 def from_sweep(settings: SweepSettings) -> Proposer:

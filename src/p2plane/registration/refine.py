@@ -42,6 +42,14 @@ def refine(
     return T_target_source
 
 
+def approach(source: Cloud, target: Cloud, T_target_source: Tensor, reach: float, hold: Sequence[str] = ()) -> Tensor:
+    """(4, 4) the pose after ICP by nearest points, whatever their normals; arguments as in `refine`.
+
+    It comes from farther away than `refine`, which believes no partner before its normal has nearly turned into place.
+    """
+    return _icp(source, target, T_target_source, reach, reach, hold, similar=None).T_target_source
+
+
 def settle(source: Cloud, target: Cloud, T_target_source: Tensor, spacing: float, hold: Sequence[str] = ()) -> Tensor:
     """(4, 4) the pose to which ICP settles from both sides, under a kernel as narrow as the noise allows.
 
@@ -62,16 +70,24 @@ def settle(source: Cloud, target: Cloud, T_target_source: Tensor, spacing: float
     return T_target_source
 
 
-def _icp(source: Cloud, target: Cloud, T: Tensor, reach: float, width: float, hold: Sequence[str]) -> Alignment:
+def _icp(
+    source: Cloud,
+    target: Cloud,
+    T: Tensor,
+    reach: float,
+    width: float,
+    hold: Sequence[str],
+    similar: float | None = SIMILAR,
+) -> Alignment:
     return icp(
         source.points,
         target.points,
         source.normals,
         target.normals,
         initial=T,
-        distance="symmetric",
+        distance="plane" if similar is None else "symmetric",
         max_distance=reach,
-        max_normal_angle=SIMILAR,
+        max_normal_angle=similar,
         robust=Tukey(width),
         hold=hold,
     )
