@@ -15,7 +15,6 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
-from torch._functorch.utils import unwrap_dead_wrappers
 
 from p2plane.solve import newton as search
 from p2plane.solve.arrays import Constant, alike, beside, namespace, rounded, silent, small, tensor_of
@@ -28,6 +27,12 @@ from p2plane.solve.procrustes import closed_form
 from p2plane.solve.quadratic import Frame, Quadratic, small_summary, summarize
 from p2plane.solve.starts import projected
 from p2plane.solve.tangent import Chart, bounded_inverse, callers_chart, derivatives
+
+try:  # private to torch, which may move them
+    from torch._C import _are_functorch_transforms_active
+    from torch._functorch.utils import unwrap_dead_wrappers
+except ImportError:
+    unwrap_dead_wrappers = None  # type: ignore[assignment]
 
 # Powers of the scale in a step, (1, 6, 1).
 _POWERS = Constant.of(torch.tensor([-1.0, -1.0, -1.0, 0.0, 0.0, 0.0], dtype=torch.float64)[None, :, None])
@@ -127,7 +132,7 @@ class OptimalPose(CompilablePose):
     @classmethod
     def apply(cls, *arguments: Any) -> Any:
         """As torch does it, but for a look at the signature of forward, which takes longer than a Newton step."""
-        if torch._C._are_functorch_transforms_active():
+        if unwrap_dead_wrappers is None or _are_functorch_transforms_active():
             return super().apply(*arguments)
         return super(torch.autograd.Function, cls).apply(*unwrap_dead_wrappers(arguments))  # type: ignore[misc]
 
