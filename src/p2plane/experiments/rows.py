@@ -73,7 +73,7 @@ TESSERA = Row("tessera", "Tessera (ours)", METHOD, "tessera")
 REGISTER = Row("register", "register (ours)", METHOD, "register")
 """What `p2plane register` does."""
 SWEEP = Row("register-sweep", "register, sweep alone (ours)", METHOD, "register", changes=("method=sweep",))
-"""The same without any network, so that there is nothing that it could have seen before."""
+"""The same without any network; its few constants were chosen on training shapes of all categories."""
 
 BY_NAME = {row.name: row for row in (*ROWS, PUBLISHED_HEAD, OUR_HEAD, TESSERA, REGISTER, SWEEP)}
 EXTENSIONS = tuple(row for row in ROWS if row.base is not None)
