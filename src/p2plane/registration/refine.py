@@ -18,7 +18,7 @@ from p2plane.geometry import se3
 from p2plane.solve.alignment import Alignment
 from p2plane.solve.robust import Tukey
 
-REACH, WIDTH = 2.0, 1.3  # of partners, and of the kernel on their planes, in units of the spacing
+REACH, WIDTH = 3.0, 1.3  # of partners, and of the kernel on their planes, in units of the spacing
 TUKEY = 4.685  # standard deviations at which Tukey's kernel ends, for 95 % efficiency under Gaussian noise
 NARROWER = 0.7  # a kernel is narrowed if its width shrinks at least by this factor
 NARROWINGS = 6

@@ -88,6 +88,12 @@ def apply_metric(metric: Tensor | None, vectors: Tensor) -> Tensor:
     return (metric * vectors[:, None]).sum(2)
 
 
+def dot(a: Tensor, b: Tensor) -> Tensor:
+    """(..., N) the dot products of vectors (..., 3, N): faster than a product and its sum, and smaller."""
+    (a1, a2, a3), (b1, b2, b3) = a.unbind(-2), b.unbind(-2)
+    return torch.addcmul(torch.addcmul(a1 * b1, a2, b2), a3, b3)
+
+
 def _weights(pairs: Pairs, dtype: torch.dtype) -> Tensor:
     """(B, 1, N) weights; zero where the mask says absent."""
     weights = pairs.weights

@@ -16,7 +16,15 @@ import torch
 from torch import Tensor
 
 from p2plane.solve.arrays import Constant, beside, may_write_in_place, namespace, rounded, tensor_of
-from p2plane.solve.channels import Channels, apply_metric, as_channels, blocks_of_pairs, blocks_of_points, is_one_block
+from p2plane.solve.channels import (
+    Channels,
+    apply_metric,
+    as_channels,
+    blocks_of_pairs,
+    blocks_of_points,
+    dot,
+    is_one_block,
+)
 from p2plane.solve.inputs import Pairs, without_autocast
 from p2plane.solve.quadratic import Frame
 
@@ -60,7 +68,7 @@ def pull_back(channels: Channels, maps: Maps) -> tuple[Tensor, Tensor, Tensor | 
     to_metric = None
     if metric is not None and metric.ndim == 3:
         metric = metric.contiguous()
-        along = _dot(both, metric[:, None])  # (B, 2, N) n.u and -n.r
+        along = dot(both, metric[:, None])  # (B, 2, N) n.u and -n.r
         to_weights = along[:, :1] * along[:, 1:]
         along = along * weights
         forces = (along * maps.per_scale)[:, :, None] * metric[:, None]
@@ -73,14 +81,8 @@ def pull_back(channels: Channels, maps: Maps) -> tuple[Tensor, Tensor, Tensor | 
         if metric is not None:
             outer = adjoint[:, :, None] * residual[:, None]
             to_metric = weights[:, None] * (outer + outer.transpose(1, 2)) / 2
-    to_source = torch.bmm(maps.back, forces.flatten(1, 2))
+    to_source = torch.bmm(forces.flatten(1, 2).mT, maps.back.mT).mT  # in the caller's layout, as it comes
     return to_source, forces[:, 0], to_metric, to_weights
-
-
-def _dot(a: Tensor, b: Tensor) -> Tensor:
-    """(B, K, N) the dot products of (B, K, 3, N) and (B, 1, 3, N): faster than a product and its sum, and smaller."""
-    (a1, a2, a3), (b1, b2, b3) = a.unbind(2), b.unbind(2)
-    return torch.addcmul(torch.addcmul(a1 * b1, a2, b2), a3, b3)
 
 
 def push_forward(channels: Channels, T: Tensor, tangents: Channels) -> Tensor:

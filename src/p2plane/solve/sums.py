@@ -9,7 +9,15 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from p2plane.solve.arrays import may_write_in_place, namespace, small, tensor_of
-from p2plane.solve.channels import Channels, apply_metric, as_channels, blocks_of_pairs, blocks_of_points, is_one_block
+from p2plane.solve.channels import (
+    Channels,
+    apply_metric,
+    as_channels,
+    blocks_of_pairs,
+    blocks_of_points,
+    dot,
+    is_one_block,
+)
 from p2plane.solve.inputs import Pairs
 
 ROWS_APART = 8  # more than the points of a row: a power of two apart, all rows would share a few lines of the cache
@@ -71,7 +79,7 @@ def _form_of_planes(channels: Channels) -> Tensor:
     batch, _, count = points.shape
     rows = torch.empty(13, batch, count + ROWS_APART, dtype=torch.float64, device=points.device)[:, :, :count]
     by_pose = rows[:12].unflatten(0, (3, 4))  # (3, 4, B, N)
-    rows[12].copy_((normals * points[:, 3:]).sum(1))
+    rows[12].copy_(dot(normals, points[:, 3:]))
     precise = by_pose[:, 3].copy_(normals.transpose(0, 1))
     torch.mul(precise[:, None], points[:, :3].transpose(0, 1).double(), out=by_pose[:, :3])
     rows = rows.transpose(0, 1)
