@@ -84,7 +84,9 @@ def largest_difference(model: RegistrationNetwork, path: str | os.PathLike, *, p
     _need("onnxruntime")
     import onnxruntime
 
-    session = onnxruntime.InferenceSession(os.fspath(path), providers=["CPUExecutionProvider"])
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 3  # errors alone, not what its optimizer leaves as it is
+    session = onnxruntime.InferenceSession(os.fspath(path), options, providers=["CPUExecutionProvider"])
     shapes = {each.name: each.shape for each in session.get_inputs()}
     batch, sizes = shapes["source"][0], (shapes["source"][1], shapes["target"][1])
     network = _ready(model)
@@ -107,8 +109,15 @@ def _traced(model: nn.Module, points: int, target_points: int, batch: int) -> An
     with _quiet_exporter(), basic_operations(), torch.no_grad():
         program = torch.export.export(_Poses(_ready(model)), arrays, strict=False)
         try:
+            # As traced: onnxruntime optimizes what it loads, and the exporter would take minutes for several searches.
             return torch.onnx.export(
-                program, dynamo=True, opset_version=OPSET, input_names=INPUTS, output_names=OUTPUTS, verbose=False
+                program,
+                dynamo=True,
+                opset_version=OPSET,
+                input_names=INPUTS,
+                output_names=OUTPUTS,
+                verbose=False,
+                optimize=False,
             )
         except torch.onnx.OnnxExporterError as error:
             reason = str(error.__cause__ or error).splitlines()[0]
