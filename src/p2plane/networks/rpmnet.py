@@ -188,7 +188,7 @@ class FeatureNetwork(nn.Module):
     def forward(self, edges: Edges, mask: Tensor | None, T_moved_cloud: Tensor | None = None) -> Tensor:
         """Features of the clouds, moved by transforms (B, 4, 4); a mask (B, N) as at the door."""
         (first, first_norm), (second, second_norm), (third, third_norm) = maps_and_norms(self.prepool)
-        moments = edges.moments()
+        moments = edges.moments
         count = moments[:, -1, -1]
         if T_moved_cloud is None:
             first_map = folded_map(first, first_norm, moments)
