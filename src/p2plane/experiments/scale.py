@@ -59,7 +59,7 @@ SCALES = {
     ),
     "small": Scale(
         "small",
-        "Small presets for two CPU cores, equal budgets for both heads of a network; the paper's full test sets.",
+        "Small presets for one CPU core, equal budgets for both heads of a network; the paper's full test sets.",
         config_suffix="-small",
         same={"rpmnet-plane-ours": "rpmnet-plane"},
         row_pairs={"go-icp": 30},
