@@ -32,8 +32,9 @@ def test_files_are_small_and_say_where_they_come_from():
         assert {"data", "command", "steps"} <= set(notes), name
 
 
-def test_tessera_registers_shapes_that_it_has_never_seen(pairs):
-    model = load_model("tessera")
+@pytest.mark.parametrize("name", ["tessera", "tessera-modelnet40"])
+def test_tessera_registers_shapes_that_it_has_never_seen(name, pairs):
+    model = load_model(name)
     with torch.no_grad():
         alignment = model(pairs.source, pairs.target, pairs.source_normals, pairs.target_normals)
     angles = rotation_error(alignment.T_target_source, pairs.T_target_source).rad2deg()

@@ -75,7 +75,7 @@ def training_values(row: Row, data: str, scale: Scale) -> dict[str, Any]:
 
 def _complete(run: Run, folder: ResultsFolder, options: Options) -> None:
     scale, data = folder.scale, folder.scale.data[run.data]
-    method, changes = run.row.method, (*run.row.changes, *scale.row_changes.get(run.row.name, ()))
+    method, changes = run.row.method, scale.row_changes.get(run.row.name, ())
     if run.row.kind == NETWORK:
         trained_for = "cpu" if scale.quick else run.weights_data
         weights = folder.weights(trained_for, run.row.name)

@@ -22,7 +22,7 @@ class Row:
     base: str | None = None
     """Of an extension: the row that it extends."""
     changes: tuple[str, ...] = ()
-    """What differs from the config of that name, or from the settings of the method."""
+    """What differs from the config of that name."""
     config: str | None = None
     """The config that trains it, where it is not that of its own name."""
 
@@ -69,13 +69,11 @@ OUR_HEAD = Row(
 """The plane head as we have it: the mean of the partners, the averaged normal tensor, and the exact gradient."""
 
 TESSERA = Row("tessera", "Tessera (ours)", METHOD, "tessera")
-"""The network that comes with the package; it has seen shapes of all categories of ModelNet40."""
+"""The network that comes with the package; it was trained on built-in shapes alone, and has seen none of ModelNet40."""
 REGISTER = Row("register", "register (ours)", METHOD, "register")
-"""What `p2plane register` does."""
-SWEEP = Row("register-sweep", "register, sweep alone (ours)", METHOD, "register", changes=("method=sweep",))
-"""The same without any network; its few constants were chosen on training shapes of all categories."""
+"""What `p2plane register` does; its few constants were chosen on training shapes of all categories of ModelNet40."""
 
-BY_NAME = {row.name: row for row in (*ROWS, PUBLISHED_HEAD, OUR_HEAD, TESSERA, REGISTER, SWEEP)}
+BY_NAME = {row.name: row for row in (*ROWS, PUBLISHED_HEAD, OUR_HEAD, TESSERA, REGISTER)}
 EXTENSIONS = tuple(row for row in ROWS if row.base is not None)
 """The three with a plane head, each with its base."""
 BASES = tuple(BY_NAME[row.base] for row in EXTENSIONS if row.base is not None)
