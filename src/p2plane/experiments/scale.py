@@ -63,7 +63,7 @@ SCALES = {
         config_suffix="-small",
         same={"rpmnet-plane-ours": "rpmnet-plane"},
         row_pairs={"go-icp": 30},
-        row_changes={"go-icp": ("time_limit=30",)},
+        row_changes={"go-icp": ("time_limit=10",)},
     ),
     "smoke": Scale(
         "smoke",
