@@ -6,10 +6,10 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 import torch
-from tests.registration.scenes import scan, wall
 from torch import Tensor
 
 from p2plane import se3
+from tests.registration.scenes import scan, wall
 
 POINTS = 750
 

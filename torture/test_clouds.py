@@ -12,12 +12,12 @@ from collections.abc import Callable
 
 import pytest
 import torch
-from tests.networks.small import HEADS, NAMES, small
 from torch import Tensor
 
 from p2plane import estimate_normals, point_to_plane, register, se3
 from p2plane.classical.icp import icp
 from p2plane.geometry.neighbors import knn
+from tests.networks.small import HEADS, NAMES, small
 from torture.conftest import Note
 from torture.hostile import DENORMAL, HOSTILE, OUTLIERS, Hostile
 

@@ -13,10 +13,6 @@ from pathlib import Path
 
 import pytest
 import torch
-from tests.batch.lists import small_motion, write_list
-from tests.evaluation.tiny import tiny_weights
-from tests.registration.scenes import scan
-from tests.training.tiny import as_arguments, assert_equal, tiny, weights
 
 from p2plane import Cloud, save_cloud, se3
 from p2plane.batch.results import read_rows
@@ -28,6 +24,10 @@ from p2plane.networks.head import HeadConfig
 from p2plane.networks.rpmnet import RPMNet, RPMNetConfig
 from p2plane.networks.weights import save_model
 from p2plane.training import train
+from tests.batch.lists import small_motion, write_list
+from tests.evaluation.tiny import tiny_weights
+from tests.registration.scenes import scan
+from tests.training.tiny import as_arguments, assert_equal, tiny, weights
 from torture.conftest import Note
 from torture.disks import SmallDisk, read_only, small_disk
 

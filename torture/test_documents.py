@@ -13,10 +13,6 @@ from typing import NamedTuple
 
 import numpy as np
 import pytest
-from tests.batch.lists import SETTINGS, small_motion, write_list
-from tests.data.mutations import little_memory, mutate
-from tests.evaluation.tiny import tiny_evaluation, tiny_weights
-from tests.training.tiny import tiny
 
 from p2plane.batch import register_many
 from p2plane.batch.pairs import open_pairs
@@ -27,6 +23,10 @@ from p2plane.odometry.poses import read_times
 from p2plane.registration.summary import load_pose
 from p2plane.training import load_settings, train
 from p2plane.training.files import find_config, read_config, to_toml
+from tests.batch.lists import SETTINGS, small_motion, write_list
+from tests.data.mutations import little_memory, mutate
+from tests.evaluation.tiny import tiny_evaluation, tiny_weights
+from tests.training.tiny import tiny
 from torture.conftest import Note
 from torture.test_files import COUNT, HOLE, MEMORY
 

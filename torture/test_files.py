@@ -16,13 +16,13 @@ from pathlib import Path
 
 import pytest
 from safetensors import SafetensorError
+
+from p2plane.data.io import READERS, CloudFileError, load_cloud
+from p2plane.networks.weights import load_model
 from tests.data.mutations import little_memory, mutate, with_checksums
 from tests.data.samples import MESHES, SAMPLES
 from tests.data.test_io_fuzz import assert_survives, hang
 from tests.evaluation.tiny import tiny_weights
-
-from p2plane.data.io import READERS, CloudFileError, load_cloud
-from p2plane.networks.weights import load_model
 from torture.conftest import Note
 
 COUNT = int(os.environ.get("P2PLANE_FUZZ", "500"))

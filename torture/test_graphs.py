@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 import torch
-from tests.networks.small import small
 
 from p2plane.export import export_onnx, largest_difference
+from tests.networks.small import small
 from torture.conftest import Note
 
 pytest.importorskip("onnxscript", reason="the extra p2plane[export] is not installed")

@@ -18,10 +18,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tests.batch.lists import SETTINGS, write_list
-from tests.data.test_download import Server, Visitor, zipped
-from tests.evaluation.tiny import tiny_evaluation, tiny_weights
-from tests.training.tiny import as_arguments, assert_equal, columns, tiny, weights
 
 from p2plane.batch import register_many
 from p2plane.batch.results import read_rows
@@ -29,6 +25,10 @@ from p2plane.evaluation.results import Results
 from p2plane.evaluation.rows import COLUMNS
 from p2plane.evaluation.run import evaluate
 from p2plane.training import train
+from tests.batch.lists import SETTINGS, write_list
+from tests.data.test_download import Server, Visitor, zipped
+from tests.evaluation.tiny import tiny_evaluation, tiny_weights
+from tests.training.tiny import as_arguments, assert_equal, columns, tiny, weights
 from torture.conftest import Note
 from torture.runs import KILLS, completed, killed_runs, killed_workers, p2plane, python, rows_in
 

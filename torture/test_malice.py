@@ -20,9 +20,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from tests.data.mutations import little_memory, mutate
-from tests.data.test_download import Server, serve, zipped
-from tests.training.tiny import as_arguments, tiny
 
 from p2plane.cli import main
 from p2plane.data.archive import BadArchive, install
@@ -32,6 +29,9 @@ from p2plane.networks.published import PUBLISHED, load_published
 from p2plane.networks.weights import load_model
 from p2plane.registration.summary import load_pose
 from p2plane.training import train
+from tests.data.mutations import little_memory, mutate
+from tests.data.test_download import Server, serve, zipped
+from tests.training.tiny import as_arguments, tiny
 from torture.conftest import Note
 from torture.test_files import COUNT, MEMORY
 

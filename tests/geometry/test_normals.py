@@ -6,7 +6,6 @@ import math
 
 import pytest
 import torch
-from tests.clouds import surface
 from torch import Tensor
 from torch.testing import assert_close
 
@@ -14,6 +13,7 @@ from p2plane import plane_to_plane, point_to_plane, se3, so3
 from p2plane.geometry import normals
 from p2plane.geometry.neighbors import gather, knn
 from p2plane.geometry.normals import estimate_normals, orient, plane_covariances
+from tests.clouds import surface
 
 
 def generator(seed: int = 0) -> torch.Generator:

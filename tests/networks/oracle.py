@@ -7,13 +7,13 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from tests.oracles.recipe import fill
 from torch import Tensor
 from torch.testing import assert_close
 
 from p2plane import se3
 from p2plane.networks.door import RegistrationNetwork
 from p2plane.networks.published import import_published
+from tests.oracles.recipe import fill
 
 FOLDER = Path(__file__).parents[1] / "oracles"
 

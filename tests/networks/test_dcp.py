@@ -6,10 +6,6 @@ import copy
 
 import pytest
 import torch
-from tests.data.real import ROOT, needs
-from tests.networks import plain
-from tests.networks.oracle import assert_all_close, clouds, oracle, relative_error, with_oracle_weights
-from tests.networks.small import inputs, shape_pairs, small
 from torch.testing import assert_close
 from torch.utils.data import DataLoader, Subset
 
@@ -20,6 +16,10 @@ from p2plane.evaluation.metrics import euler_summary
 from p2plane.networks.dcp import DCP, DCPConfig
 from p2plane.networks.published import load_published
 from p2plane.training.losses import dcp_loss
+from tests.data.real import ROOT, needs
+from tests.networks import plain
+from tests.networks.oracle import assert_all_close, clouds, oracle, relative_error, with_oracle_weights
+from tests.networks.small import inputs, shape_pairs, small
 
 WEIGHTS = ROOT / "weights" / "dcp_v1.t7"
 VERSIONS = [("dcp_v1", "identity"), ("dcp_v2", "transformer")]

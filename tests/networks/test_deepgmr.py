@@ -7,8 +7,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from tests.clouds import matched_pair, surface
-from tests.oracles.recipe import fill
 from torch.testing import assert_close
 
 from p2plane import se3, so3
@@ -16,6 +14,8 @@ from p2plane.networks.comparison_losses import deepgmr_loss
 from p2plane.networks.deepgmr import DeepGMR, DeepGMRConfig, fit_mixture, register_mixtures
 from p2plane.networks.published import import_published
 from p2plane.networks.rri import rri_features
+from tests.clouds import matched_pair, surface
+from tests.oracles.recipe import fill
 
 ORACLE = Path(__file__).parents[1] / "oracles" / "deepgmr.npz"
 SMALL = {"encoder_widths": (16, 32, 64), "decoder_widths": (32, 16), "components": 8}

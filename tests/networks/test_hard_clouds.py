@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 import torch
-from tests.networks.small import HEADS, NAMES, inputs, shape_pairs, small
 from torch import Tensor
 from torch.testing import assert_close
 
 from p2plane.networks.head import HeadConfig
+from tests.networks.small import HEADS, NAMES, inputs, shape_pairs, small
 
 EACH = pytest.mark.parametrize(("name", "head"), [(name, head) for name in NAMES for head in HEADS])
 

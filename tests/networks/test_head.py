@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 import torch
-from tests.clouds import matched_pair
 from torch.testing import assert_close
 
 from p2plane import point_to_plane, point_to_point, se3
 from p2plane.networks.head import HeadConfig, pose_from_match
 from p2plane.solve.alignment import alignment_at
+from tests.clouds import matched_pair
 
 PLANE_HEADS = [
     HeadConfig("plane"),

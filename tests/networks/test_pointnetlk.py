@@ -7,8 +7,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from tests.clouds import matched_pair, surface
-from tests.data.real import ROOT, needs
 from torch.testing import assert_close
 
 from p2plane import se3, so3
@@ -18,6 +16,8 @@ from p2plane.evaluation.metrics import rotation_error, translation_error
 from p2plane.networks.comparison_losses import pointnetlk_loss
 from p2plane.networks.pointnetlk import PointNetLK, PointNetLKConfig, group_exp
 from p2plane.networks.published import import_published, read_published
+from tests.clouds import matched_pair, surface
+from tests.data.real import ROOT, needs
 
 ORACLE = Path(__file__).parents[1] / "oracles" / "pointnetlk.npz"
 WEIGHTS = ROOT / "weights" / "pointnetlk_revisited_modelnet40_model_best.pth"

@@ -6,15 +6,15 @@ import copy
 
 import pytest
 import torch
-from tests.networks import plain
-from tests.networks.oracle import assert_all_close, clouds, oracle, with_oracle_weights
-from tests.networks.small import inputs, shape_pairs, small
 from torch.testing import assert_close
 
 from p2plane import se3
 from p2plane.networks.head import HeadConfig
 from p2plane.networks.prnet import PRNet, PRNetConfig, TemperatureNet
 from p2plane.training.losses import motion_loss, prnet_loss
+from tests.networks import plain
+from tests.networks.oracle import assert_all_close, clouds, oracle, with_oracle_weights
+from tests.networks.small import inputs, shape_pairs, small
 
 
 def test_the_answer_is_that_of_the_published_program():

@@ -6,13 +6,13 @@ import pickle
 
 import pytest
 import torch
-from tests.data.real import ROOT
 from torch.testing import assert_close
 
 from p2plane.networks.head import HeadConfig
 from p2plane.networks.pointnetlk import PointNetLK, PointNetLKConfig
 from p2plane.networks.published import CONSTANTS, PUBLISHED, import_published, load_published, read_published
 from p2plane.networks.registry import CONFIGS, MODELS
+from tests.data.real import ROOT
 
 DCP_V1 = ROOT / "weights" / "dcp_v1.t7"
 POINTNETLK = ROOT / "weights" / "pointnetlk_revisited_modelnet40_model_best.pth"

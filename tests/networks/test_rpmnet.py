@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import pytest
 import torch
-from tests.networks import plain_rpmnet
-from tests.networks.oracle import assert_all_close, clouds, oracle, relative_error, with_oracle_weights
-from tests.networks.small import inputs, motions, shape_pairs, small
 from torch.testing import assert_close
 
 from p2plane import se3
 from p2plane.networks.ppf import edges_within, first_within, point_pair_features
 from p2plane.networks.rpmnet import RPMNet, RPMNetConfig
 from p2plane.networks.rpmnet_loss import rpmnet_loss
+from tests.networks import plain_rpmnet
+from tests.networks.oracle import assert_all_close, clouds, oracle, relative_error, with_oracle_weights
+from tests.networks.small import inputs, motions, shape_pairs, small
 
 
 def test_the_answer_is_that_of_the_published_program():

@@ -6,7 +6,6 @@ from dataclasses import replace
 
 import pytest
 import torch
-from tests.clouds import surface
 from torch.testing import assert_close
 
 from p2plane import se3, so3
@@ -19,6 +18,7 @@ from p2plane.networks.near_match import Described, NearMatch
 from p2plane.networks.tessera import Tessera, TesseraConfig
 from p2plane.networks.tessera_loss import match_loss, tessera_loss
 from p2plane.networks.weights import load_model, save_model
+from tests.clouds import surface
 
 SMALL = TesseraConfig(tokens=24, neighbors=8, token_neighbors=12, point_width=16, width=16, blocks=1, heads=2)
 

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import pytest
 import torch
-from tests.networks.small import HEADS, NAMES, inputs, shape_pairs, small
 
 from p2plane.networks.head import HeadConfig
 from p2plane.training.losses import LOSSES
+from tests.networks.small import HEADS, NAMES, inputs, shape_pairs, small
 
 CASES = [(name, HeadConfig(head)) for name in NAMES for head in HEADS]
 CASES.append(("dcp-v2", HeadConfig("plane", normals="eigenvector", gradient="penalty")))  # the paper's

@@ -8,7 +8,6 @@ from dataclasses import asdict
 
 import pytest
 import torch
-from tests.networks.small import inputs, shape_pairs, small
 from torch.testing import assert_close
 
 from p2plane.networks import weights
@@ -18,6 +17,7 @@ from p2plane.networks.pointnetlk import PointNetLK, PointNetLKConfig
 from p2plane.networks.registry import CONFIGS, MODELS
 from p2plane.networks.weights import config_from, find_model, load_model, read_header, save_model, shipped_models
 from p2plane.training.losses import dcp_loss
+from tests.networks.small import inputs, shape_pairs, small
 
 
 def test_every_model_has_its_settings():

@@ -9,13 +9,13 @@ from unittest.mock import patch
 import numpy as np
 import pytest
 import torch
-from tests.clouds import MatchedPair, align, matched_pair
-from tests.solve import test_degenerate as degenerate
 from torch import Tensor
 from torch.testing import assert_close
 
 from p2plane import Alignment, point_to_plane
 from p2plane.solve import arrays, sprint
+from tests.clouds import MatchedPair, align, matched_pair
+from tests.solve import test_degenerate as degenerate
 
 DISTANCES = ["point_to_plane", "point_to_point", "point_to_distribution"]
 

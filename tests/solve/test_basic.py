@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 import torch
-from tests.clouds import matched_pair
-from tests.solve import test_degenerate as shapes
 from torch.testing import assert_close
 
 from p2plane import point_to_plane, point_to_point, se3, so3
 from p2plane.solve import basic
+from tests.clouds import matched_pair
+from tests.solve import test_degenerate as shapes
 
 
 def normal(*shape: int, seed: int = 0) -> torch.Tensor:

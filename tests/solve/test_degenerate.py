@@ -7,12 +7,12 @@ import math
 import pytest
 import roma
 import torch
-from tests.clouds import DISTANCES, MatchedPair, align, arrays, matched_pair
 from torch import Tensor
 from torch.testing import assert_close
 
 import p2plane
 from p2plane import Alignment, point_to_plane, point_to_point, se3, so3
+from tests.clouds import DISTANCES, MatchedPair, align, arrays, matched_pair
 
 Z = torch.tensor([0.0, 0.0, 1.0], dtype=torch.float64)
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 import torch
-from tests.clouds import MatchedPair, matched_pair
 from torch import Tensor
 from torch.autograd import gradcheck, gradgradcheck
 from torch.testing import assert_close
@@ -19,6 +18,7 @@ from p2plane import (
     se3,
     symmetric_point_to_plane,
 )
+from tests.clouds import MatchedPair, matched_pair
 
 CHECKED = {"fast_mode": True, "eps": 1e-6, "atol": 1e-6, "rtol": 1e-6}
 DISTANCES = ["symmetric", "plane_to_plane"]

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 import torch
-from tests.clouds import MatchedPair, matched_pair
 from torch import Tensor
 from torch.autograd import gradcheck, gradgradcheck
 from torch.testing import assert_close
 
 from p2plane import point_to_distribution, point_to_plane, point_to_point, se3
+from tests.clouds import MatchedPair, matched_pair
 
 # The first use of forward mode makes PyTorch 2.13 script functions of its own, and warn about that.
 pytestmark = pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated:DeprecationWarning")

@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from tests.clouds import DISTANCES, align, arrays, matched_pair
 from torch.testing import assert_close
 
 import p2plane
 from p2plane import Alignment, Huber
+from tests.clouds import DISTANCES, align, arrays, matched_pair
 
 ARGUMENTS = {
     "point_to_plane": ("source", "target", "normals"),

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 import torch
-from tests.clouds import DISTANCES, MatchedPair, align, arrays, matched_pair
 from torch import Tensor
 from torch.testing import assert_close
 
 import p2plane
 from p2plane import Alignment, point_to_plane, se3, symmetric_point_to_plane
+from tests.clouds import DISTANCES, MatchedPair, align, arrays, matched_pair
 
 PAIR = matched_pair(3, noise=0.01, seed=8)
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 import torch
-from tests.clouds import MatchedPair, matched_pair
 from torch import Tensor
 from torch.testing import assert_close
 
 from p2plane import point_to_plane, se3
 from p2plane.solve import penalty
+from tests.clouds import MatchedPair, matched_pair
 
 NAMES = ("source", "target", "normals", "weights")
 

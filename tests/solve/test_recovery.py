@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 import torch
-from tests.clouds import DISTANCES, MatchedPair, align, arrays, matched_pair
 from torch.testing import assert_close
 
 import p2plane
 from p2plane import point_to_plane, point_to_point, se3
 from p2plane.solve.inputs import Pairs
 from p2plane.solve.unrolled import unrolled
+from tests.clouds import DISTANCES, MatchedPair, align, arrays, matched_pair
 
 TIE = 1e-8  # share of the energy within which the ends of two searches are taken for one
 FIXED_METRIC = ("point_to_plane", "point_to_point", "point_to_distribution")

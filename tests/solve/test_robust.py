@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 import torch
-from tests.clouds import MatchedPair, matched_pair
 from torch import Tensor
 from torch.autograd import gradcheck, gradgradcheck
 from torch.testing import assert_close
@@ -23,6 +22,7 @@ from p2plane import (
     se3,
     symmetric_point_to_plane,
 )
+from tests.clouds import MatchedPair, matched_pair
 
 SMOOTH = [Huber, Cauchy, GemanMcClure, Tukey]
 KERNELS = [Huber(0.05), Cauchy(0.05), GemanMcClure(0.1), Tukey(0.2), Trimmed(0.65)]

@@ -10,12 +10,12 @@ import sys
 
 import pytest
 import torch
-from tests.clouds import MatchedPair, matched_pair
 from torch import Tensor, nn
 from torch.testing import assert_close
 
 import p2plane
 from p2plane import Cauchy, Huber, PointToPlane, point_to_plane, point_to_point, symmetric_point_to_plane
+from tests.clouds import MatchedPair, matched_pair
 
 # PyTorch 2.13 warns of itself: of what forward mode and inductor script, what compile traces, what inductor checks.
 pytestmark = [

@@ -6,11 +6,11 @@ import math
 
 import pytest
 import torch
-from tests.clouds import DISTANCES, MatchedPair, align, matched_pair
 from torch import Tensor
 from torch.testing import assert_close
 
 from p2plane import Alignment, point_to_plane, point_to_point, se3, so3
+from tests.clouds import DISTANCES, MatchedPair, align, matched_pair
 
 PAIR = matched_pair(points=200, seed=8)
 DRAWS, NOISE = 2000, 0.01
