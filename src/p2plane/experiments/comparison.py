@@ -9,7 +9,7 @@ from p2plane.experiments.blocks import Block, Note
 from p2plane.experiments.experiment import Experiment, runs_of
 from p2plane.experiments.folder import ResultsFolder
 from p2plane.experiments.plane_for_testing import TESTED_WITH_PLANE
-from p2plane.experiments.rows import BY_NAME, METHOD, REGISTER, ROWS, TESSERA, Row
+from p2plane.experiments.rows import BY_NAME, METHOD, REGISTER, ROWS, RRI, TESSERA, Row
 from p2plane.experiments.tables import comparison, the_rest
 
 MARKS = (
@@ -18,9 +18,9 @@ MARKS = (
 )
 
 
-def experiment(name: str, data: str, paper_table: str, reference: str, title: str, ours: tuple[Row, ...]) -> Experiment:
+def experiment(name: str, data: str, paper_table: str, reference: str, title: str, more: tuple[Row, ...]) -> Experiment:
     """The experiment of one of the three tables."""
-    rows = (*ROWS, *ours)
+    rows = (*ROWS, *more)
     runs = tuple(runs_of(data, [row.name for row in rows]))
     return Experiment(name, title, reference, runs, partial(_render, data, paper_table, rows))
 
@@ -51,7 +51,7 @@ MODELNET40_CPU = experiment(
     "modelnet40-cpu",
     "Table 1",
     "ModelNet40-CPU: composed, partial, unduplicated",
-    (TESSERA, REGISTER),
+    (RRI, TESSERA, REGISTER),
 )
 CPU_UNSEEN = experiment(
     "cpu-unseen",

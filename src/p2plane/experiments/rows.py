@@ -58,6 +58,15 @@ PUBLISHED_HEAD = Row(
     ),
 )
 """The plane head as the paper has it: one partner with one normal, picked at random, and the penalty's gradient."""
+EXACT_HEAD = Row(
+    "rpmnet-plane-exact",
+    "RPMNet + plane, exact gradient",
+    NETWORK,
+    base="rpmnet-point",
+    config="rpmnet-plane",
+    changes=("model.plane_match=hard", "model.head.gradient=exact"),
+)
+"""Between the two: the paper's random partner, with the exact gradient."""
 OUR_HEAD = Row(
     "rpmnet-plane-ours",
     "RPMNet + plane, ours",
@@ -68,12 +77,15 @@ OUR_HEAD = Row(
 )
 """The plane head as we have it: the mean of the partners, the averaged normal tensor, and the exact gradient."""
 
+RRI = Row("deepgmr-rri", "DeepGMR, RRI", NETWORK, config="deepgmr", changes=("model.features=rri",))
+"""DeepGMR with the features that do not turn with the cloud, which its authors recommend."""
+
 TESSERA = Row("tessera", "Tessera (ours)", METHOD, "tessera")
 """The network that comes with the package; it was trained on built-in shapes alone, and has seen none of ModelNet40."""
 REGISTER = Row("register", "register (ours)", METHOD, "register")
 """What `p2plane register` does; its few constants were chosen on training shapes of all categories of ModelNet40."""
 
-BY_NAME = {row.name: row for row in (*ROWS, PUBLISHED_HEAD, OUR_HEAD, TESSERA, REGISTER)}
+BY_NAME = {row.name: row for row in (*ROWS, RRI, PUBLISHED_HEAD, EXACT_HEAD, OUR_HEAD, TESSERA, REGISTER)}
 EXTENSIONS = tuple(row for row in ROWS if row.base is not None)
 """The three with a plane head, each with its base."""
 BASES = tuple(BY_NAME[row.base] for row in EXTENSIONS if row.base is not None)

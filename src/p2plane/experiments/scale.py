@@ -41,6 +41,8 @@ class Scale:
     """Fewer pairs for rows that take too long."""
     row_changes: dict[str, tuple[str, ...]] = field(default_factory=dict)
     """Settings of rows that would take too long otherwise."""
+    training_changes: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    """Settings of trainings, by the test set that they are for."""
     same: dict[str, str] = field(default_factory=dict)
     """Rows that are the same as others, as the configs of this scale have it; these are run once."""
     quick: bool = False
@@ -64,6 +66,7 @@ SCALES = {
         same={"rpmnet-plane-ours": "rpmnet-plane"},
         row_pairs={"go-icp": 30},
         row_changes={"go-icp": ("time_limit=10",)},
+        training_changes={"cpu-unseen": ("budget.steps=1450",), "icl-nuim": ("budget.steps=1450",)},
     ),
     "smoke": Scale(
         "smoke",
