@@ -9,7 +9,7 @@ from torch.testing import assert_close
 from p2plane.matching.hard import Picks, hard_match
 from p2plane.matching.keypoints import strongest, take
 from p2plane.matching.pointers import leading_eigenvector, soft_normal_tensors, soft_points
-from p2plane.matching.sinkhorn import log_sinkhorn
+from p2plane.matching.sinkhorn import log_sinkhorn, sinkhorn_match_
 
 
 def random(*shape: int, seed: int = 0) -> torch.Tensor:
@@ -120,10 +120,22 @@ def plain_sinkhorn(log_affinity: torch.Tensor, rounds: int) -> torch.Tensor:
     return padded[:, :-1, :-1]
 
 
+def by_logarithms(log_affinity: torch.Tensor, *arguments, **options) -> torch.Tensor:
+    return log_sinkhorn(log_affinity, *arguments, **options).exp()
+
+
+def by_products(log_affinity: torch.Tensor, *arguments, **options) -> torch.Tensor:
+    return sinkhorn_match_(log_affinity.clone(), *arguments, **options)
+
+
+both_sinkhorns = pytest.mark.parametrize("sinkhorn", [by_logarithms, by_products])
+
+
+@both_sinkhorns
 @pytest.mark.parametrize("rounds", [1, 5])
-def test_sinkhorn_with_slack_is_the_one_written_out(rounds):
+def test_sinkhorn_with_slack_is_the_one_written_out(rounds, sinkhorn):
     log_affinity = 3 * random(2, 6, 4)
-    assert_close(log_sinkhorn(log_affinity, rounds), plain_sinkhorn(log_affinity, rounds))
+    assert_close(sinkhorn(log_affinity, rounds), plain_sinkhorn(log_affinity, rounds).exp())
 
 
 def test_sinkhorn_without_slack_becomes_doubly_stochastic():
@@ -132,47 +144,57 @@ def test_sinkhorn_without_slack_becomes_doubly_stochastic():
     assert_close(match.sum(2), torch.ones(1, 5, dtype=torch.float64), rtol=0, atol=1e-6)
 
 
-def test_sinkhorn_leaves_room_for_points_without_a_partner():
-    match = log_sinkhorn(torch.full((1, 3, 3), -20.0, dtype=torch.float64)).exp()
+@both_sinkhorns
+def test_sinkhorn_leaves_room_for_points_without_a_partner(sinkhorn):
+    match = sinkhorn(torch.full((1, 3, 3), -20.0, dtype=torch.float64))
     assert match.max() < 1e-6
 
 
-def test_sinkhorn_does_not_see_absent_points():
+@both_sinkhorns
+def test_sinkhorn_does_not_see_absent_points(sinkhorn):
     log_affinity = random(1, 4, 5)
     padded = torch.nn.functional.pad(log_affinity, (0, 2, 0, 3), value=9.0).requires_grad_()
     masks = {
         "source_mask": torch.tensor([[True] * 4 + [False] * 3]),
         "target_mask": torch.tensor([[True] * 5 + [False] * 2]),
     }
-    match = log_sinkhorn(padded, **masks).exp()
-    assert_close(match[:, :4, :5], log_sinkhorn(log_affinity).exp())
+    match = sinkhorn(padded, **masks)
+    assert_close(match[:, :4, :5], sinkhorn(log_affinity))
     assert match[:, 4:].abs().max() == 0
     match.square().sum().backward()
     assert padded.grad.isfinite().all()
 
 
-def test_sinkhorn_has_the_gradient_of_finite_differences():
-    assert torch.autograd.gradcheck(log_sinkhorn, random(1, 3, 4).requires_grad_())
+@both_sinkhorns
+def test_sinkhorn_has_the_gradient_of_finite_differences(sinkhorn):
+    assert torch.autograd.gradcheck(sinkhorn, random(1, 3, 4).requires_grad_())
 
 
+@both_sinkhorns
 @pytest.mark.parametrize("rounds", [3, 300])
-def test_sinkhorn_stands_enormous_affinities_and_many_rounds(rounds):
+def test_sinkhorn_stands_enormous_affinities_and_many_rounds(rounds, sinkhorn):
     """Two rows that want one column: its scale halves in every round."""
     log_affinity = torch.tensor([[[1e3, -1e3, 0.0], [1e3, -90.0, -1e3]]], requires_grad=True)
-    log_match = log_sinkhorn(log_affinity, rounds)
-    assert_close(log_match.double(), plain_sinkhorn(log_affinity.double(), rounds), rtol=1e-5, atol=1e-3)
-    log_match.exp().square().sum().backward()
+    match = sinkhorn(log_affinity, rounds)
+    assert_close(match.double(), plain_sinkhorn(log_affinity.double(), rounds).exp(), rtol=1e-3, atol=1e-30)
+    match.square().sum().backward()
     assert log_affinity.grad.isfinite().all()
 
 
-def test_sinkhorn_by_products_has_the_gradient_of_the_one_in_logarithms():
+@both_sinkhorns
+def test_sinkhorn_has_the_gradient_of_the_one_written_out_where_affinities_differ_much(sinkhorn):
     log_affinity, weights = 30 * random(2, 7, 5), random(2, 7, 5, seed=1)
     answers = []
-    for sinkhorn in (log_sinkhorn, plain_sinkhorn):
+    for each in (sinkhorn, lambda *arguments: plain_sinkhorn(*arguments).exp()):
         leaf = log_affinity.clone().requires_grad_()
-        (sinkhorn(leaf, 4) * weights).sum().backward()
+        (each(leaf, 4) * weights).sum().backward()
         answers.append(leaf.grad)
     assert_close(*answers)
+
+
+def test_sinkhorn_by_products_takes_no_memory_of_its_own():
+    log_affinity = random(1, 3, 4)
+    assert sinkhorn_match_(log_affinity).data_ptr() == log_affinity.data_ptr()
 
 
 def test_the_strongest_are_those_with_the_largest_norms():

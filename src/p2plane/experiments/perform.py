@@ -70,7 +70,9 @@ def training_values(row: Row, data: str, scale: Scale) -> dict[str, Any]:
     general = f"{name}{scale.config_suffix}"
     if general not in configs:
         raise FileNotFoundError(f"there is no config {general}.toml")
-    return with_changes(read_config(configs[general]), [*CHANGED_FOR[data], *scale.training_changes.get(data, ()), *row.changes])
+    return with_changes(
+        read_config(configs[general]), [*CHANGED_FOR[data], *scale.training_changes.get(data, ()), *row.changes]
+    )
 
 
 def _complete(run: Run, folder: ResultsFolder, options: Options) -> None:

@@ -37,11 +37,37 @@ def log_sinkhorn(
         log_affinity = log_affinity.masked_fill(~source_mask[:, :, None], absent)
     if target_mask is not None:
         log_affinity = log_affinity.masked_fill(~target_mask[:, None], absent)
-    if slack and _scales_are_floats(log_affinity, iterations):
-        scaled: Tensor = _Scaled.apply(log_affinity, iterations)
-        return scaled
     log_match: Tensor = _InLogarithms.apply(log_affinity, iterations, slack)
     return log_match
+
+
+def sinkhorn_match_(
+    log_affinity: Tensor,
+    iterations: int = 5,
+    *,
+    source_mask: Tensor | None = None,
+    target_mask: Tensor | None = None,
+) -> Tensor:
+    """(B, N, M) the match itself, ``log_sinkhorn(...).exp()``, in the memory of the affinities, which are lost.
+
+    It takes one exponential for each entry, whatever the number of rounds, and no memory but the match.
+
+    Args:
+        log_affinity: (B, N, M).
+        iterations: number of rounds, rows first, then columns.
+        source_mask: (B, N) bool, true where a source point is present; absent ones match nothing.
+        target_mask: (B, M) bool likewise.
+
+    Gradient: log_affinity; of first order only.
+    """
+    if not _scales_are_floats(log_affinity, iterations):
+        return log_sinkhorn(log_affinity, iterations, source_mask=source_mask, target_mask=target_mask).exp()
+    if source_mask is not None:
+        log_affinity = log_affinity.masked_fill_(~source_mask[:, :, None], float("-inf"))
+    if target_mask is not None:
+        log_affinity = log_affinity.masked_fill_(~target_mask[:, None], float("-inf"))
+    match: Tensor = _Scaled.apply(log_affinity, iterations)
+    return match
 
 
 def _scales_are_floats(log_affinity: Tensor, iterations: int) -> bool:
@@ -54,9 +80,10 @@ def _scales_are_floats(log_affinity: Tensor, iterations: int) -> bool:
 
 
 class _Scaled(torch.autograd.Function):
-    """A - u - v by products with ``K = exp(A - m)``, m (B, N, 1) the largest entry of a row, or zero, the slack's.
+    """``P = diag(u) K diag(v)`` with ``K = exp(A - m)``, m (B, N, 1) the largest entry of a row, or zero, the slack's.
 
-    It takes one exponential for each entry, whatever the number of rounds; K alone is kept of what is large.
+    Of what is large, P alone is kept. Seen from it, the last scales are one: with ``u / u_last`` and ``v / v_last`` in
+    the place of all u and v, P takes the place of K.
     """
 
     @staticmethod
@@ -64,18 +91,20 @@ class _Scaled(torch.autograd.Function):
         largest = log_affinity.amax(2, keepdim=True).clamp_min_(0)
         # Numbers below the smallest normal one are slow, and far too small to be seen.
         tiny = torch.finfo(log_affinity.dtype).tiny
-        affinity = torch.threshold_((log_affinity - largest).exp_(), tiny, 0.0)
+        affinity = torch.threshold_(log_affinity.sub_(largest).exp_(), tiny, 0.0)
         u, v = scales(affinity, largest.neg().exp_().mT, 2 * iterations)
-        ctx.save_for_backward(affinity, u, v)
-        return (log_affinity + (u[:, -1:].log().mT - largest)).add_(v[:, -1:].log())
+        match = affinity.mul_(u[:, -1:].mT).mul_(v[:, -1:])
+        ctx.mark_dirty(log_affinity)
+        ctx.save_for_backward(match, u / u[:, -1:], v / v[:, -1:])
+        return match
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:  # type: ignore[override]
-        affinity, u, v = ctx.saved_tensors
-        of_u, of_v = gradient.sum(2, keepdim=True).mT / u[:, -1:], gradient.sum(1, keepdim=True) / v[:, -1:]
-        lefts, rights = gradient_factors(affinity, u, v, of_u, of_v)
-        return torch.addcmul(gradient, lefts.mT @ rights, affinity), None
+        match, u, v = ctx.saved_tensors
+        by_log = gradient * match
+        lefts, rights = gradient_factors(match, u, v, by_log.sum(2)[:, None], by_log.sum(1)[:, None])
+        return by_log.addcmul_(lefts.mT @ rights, match), None
 
 
 class _InLogarithms(torch.autograd.Function):

@@ -16,7 +16,7 @@ from torch.nn import functional as F
 from p2plane.geometry import se3
 from p2plane.matching.hard import Picks
 from p2plane.matching.keypoints import take
-from p2plane.matching.sinkhorn import log_sinkhorn
+from p2plane.matching.sinkhorn import sinkhorn_match_
 from p2plane.networks.door import Clouds, RegistrationNetwork
 from p2plane.networks.group_norm import (
     folded_map,
@@ -142,7 +142,7 @@ class RPMNet(RegistrationNetwork):
         scale, offset = 2 * beta[:, None, None], (beta * (alpha - 2))[:, None, None]
         log_affinity = torch.baddbmm(offset, scale * source_features, target_features.mT)
         iterations, source_mask, target_mask = self.config.sinkhorn_iterations, clouds.source_mask, clouds.target_mask
-        return log_sinkhorn(log_affinity, iterations, source_mask=source_mask, target_mask=target_mask).exp()
+        return sinkhorn_match_(log_affinity, iterations, source_mask=source_mask, target_mask=target_mask)
 
     def _pose(
         self, clouds: Clouds, match: Tensor, extras: dict[str, Tensor], generator: torch.Generator | None
