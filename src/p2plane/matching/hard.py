@@ -113,10 +113,9 @@ class _Picked(torch.autograd.Function):
                 disturbed = match[some] if factors is None else match[some] * factors
                 total = disturbed.sum(-1, keepdim=True)
                 inverse = total.reciprocal().masked_fill_(total < SMALLEST_SHARE, 0.0)
-                rates = torch.bmm(gradient[some], values[some].mT)
+                rates = torch.bmm(gradient[some], values[some].mT, out=by_match[some])
                 rates -= torch.linalg.vecdot(disturbed, rates)[..., None] * inverse
-                rates *= inverse
-                by_match[some] = rates if factors is None else rates.mul_(factors)
+                rates *= inverse if factors is None else factors.mul_(inverse)
         if ctx.needs_input_grad[1]:
             by_values = torch.zeros_like(values).scatter_add_(1, indices[..., None].expand_as(gradient), gradient)
         return by_match, by_values, None, None
