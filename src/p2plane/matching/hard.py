@@ -91,13 +91,13 @@ class _Picked(torch.autograd.Function):
         ctx: Any, match: Tensor, values: Tensor, sample: bool, generator: torch.Generator | None
     ) -> Tensor:
         noise = _Noise(match, generator) if sample else None
-        indices = []
+        indices = torch.empty(match.shape[:2], dtype=torch.int64, device=match.device)
         for some in _blocks(match):
             disturbed = match[some] if noise is None else noise.factors(match[some].shape, match).mul_(match[some])
-            indices.append(disturbed.argmax(dim=-1))
-        ctx.save_for_backward(match, values, torch.cat(indices))
+            indices[some] = disturbed.argmax(dim=-1)
+        ctx.save_for_backward(match, values, indices)
         ctx.noise = noise
-        return _rows(values, torch.cat(indices))
+        return _rows(values, indices)
 
     @staticmethod
     @once_differentiable
@@ -113,7 +113,7 @@ class _Picked(torch.autograd.Function):
                 disturbed = match[some] if factors is None else match[some] * factors
                 total = disturbed.sum(-1, keepdim=True)
                 inverse = total.reciprocal().masked_fill_(total < SMALLEST_SHARE, 0.0)
-                rates = torch.bmm(gradient[some], values[some].mT, out=by_match[some])
+                rates = torch.bmm(gradient[some], values[some[0]].mT, out=by_match[some])
                 rates -= torch.linalg.vecdot(disturbed, rates)[..., None] * inverse
                 rates *= inverse if factors is None else factors.mul_(inverse)
         if ctx.needs_input_grad[1]:
@@ -142,11 +142,17 @@ class _Noise:
         return _Noise(torch.empty(0), generator)
 
 
-def _blocks(match: Tensor) -> Iterator[slice]:
-    """Slices of clouds, so that a block fits into the cache of a CPU, and keeps a GPU busy."""
-    room = 2**20 if match.device.type == "cpu" else 2**26
-    step = max(1, room // max(1, match[:1].numel()))
-    return (slice(start, start + step) for start in range(0, len(match), step))
+def _blocks(match: Tensor) -> Iterator[tuple[slice, slice]]:
+    """Clouds and rows of a block: on a CPU some rows of one cloud, for its cache, elsewhere some clouds, to keep it
+    busy."""
+    batch, rows, columns = match.shape
+    if match.device.type == "cpu":
+        clouds, length = 1, max(1, 2**17 // max(1, columns))
+    else:
+        clouds, length = max(1, 2**26 // max(1, rows * columns)), max(1, rows)
+    for cloud in range(0, batch, clouds):
+        for row in range(0, rows, length):
+            yield slice(cloud, cloud + clouds), slice(row, row + length)
 
 
 def _rows(values: Tensor, indices: Tensor) -> Tensor:
