@@ -127,10 +127,12 @@ def measure_times(name: str, rounds: int, clock: Callable[[], float]) -> dict[st
 
 
 def measure_memory(name: str, head: str) -> dict[str, float]:
-    """Peaks in GB of one network with one head, in a process that has done nothing else."""
+    """Peaks in GB of one network with one head, medians of five, in a process that has done nothing else."""
     step = steps(name, head, batch_of_pairs())
     step["train"]()  # what is allocated once, such as the optimizer's moments, is no part of a step
-    return {f"{head} {mode} GB": peak_gigabytes(each) for mode, each in step.items()}
+    return {
+        f"{head} {mode} GB": statistics.median(peak_gigabytes(each) for _ in range(5)) for mode, each in step.items()
+    }
 
 
 def seconds(action: Callable[[], object], clock: Callable[[], float]) -> float:
