@@ -14,7 +14,7 @@ from p2plane.experiments.galleries import better_pairs, worse_pairs
 from p2plane.experiments.hard import HARD
 from p2plane.experiments.perform import Options, perform, training_values
 from p2plane.experiments.pictures import pairs_at
-from p2plane.experiments.rows import BASES, BY_NAME, NETWORK, REGISTER, ROWS, TESSERA
+from p2plane.experiments.rows import BASES, BY_NAME, NETWORK, REGISTER, ROWS, RRI, TESSERA
 from p2plane.experiments.scale import SCALES
 from p2plane.experiments.scatter import slope_through_origin
 from p2plane.experiments.tables import METRICS, UNKNOWN, comparison, short
@@ -22,6 +22,8 @@ from p2plane.training.config import settings_from
 from tests.experiments.made_up import write_made_up
 
 MAE = 1 + list(METRICS).index("rotation_mae_deg")
+
+TABLE_1 = (*ROWS, RRI, TESSERA, REGISTER)
 
 
 @pytest.fixture
@@ -53,7 +55,7 @@ def test_the_best_is_marked_and_an_extension_is_bold_where_it_beats_its_base(fol
 def test_rows_that_were_not_run_say_so_and_keep_the_papers_numbers(folder: ResultsFolder) -> None:
     write_made_up(folder.of("cpu") / "icp.csv", [5.0, 6.0])
     rows = rows_of(folder)
-    assert list(rows) == [row.label for row in (*ROWS, TESSERA, REGISTER)]
+    assert list(rows) == [row.label for row in TABLE_1]
     assert {cell.text for cell in rows["DeepGMR"][1:]} == {UNKNOWN}
     assert rows["DeepGMR"][MAE].below == "8.485"
 
@@ -77,7 +79,7 @@ def test_other_results_of_the_folder_have_rows_too(folder: ResultsFolder) -> Non
     write_made_up(folder.of("cpu") / "rpmnet-point-tested-with-plane.csv", [0.5, 0.6])
     rows = rows_of(folder)
     assert "our-best" in rows
-    assert len(rows) == len(ROWS) + 3
+    assert len(rows) == len(TABLE_1) + 1
 
 
 def test_what_register_said_of_its_answers_is_counted(folder: ResultsFolder) -> None:
@@ -152,4 +154,4 @@ def test_what_cannot_be_run_is_told_and_the_rest_is_run(folder: ResultsFolder, m
     monkeypatch.setattr("p2plane.experiments.perform._complete", complete)
     problems = perform([MODELNET40_CPU], folder, Options(say=lambda _: None))
     assert problems == ["fgr on modelnet40-cpu: Open3D is not here"]
-    assert ran == [row.name for row in (*ROWS, TESSERA, REGISTER)]
+    assert ran == [row.name for row in TABLE_1]
