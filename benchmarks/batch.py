@@ -2,11 +2,11 @@
 
     python benchmarks/batch.py [--pairs 2000] [--engines processes ray] [--method initial]
 
-The pairs are views of built-in shapes, 768 points each, in files. `initial` takes the least time for one, a tenth to
-a quarter of a second, so that it is the engine that is measured; other methods take longer and hide it. The second speedup leaves out the time
-until the first row is there, which is the same for ten pairs and a million. All runs must leave the same file. Memory
-is the most that all processes of a run held during the first quarter of its rows, and during the last: it should not
-grow.
+The pairs are views of built-in shapes, 768 points each, in files. `initial` takes the least time for one, a tenth to a
+quarter of a second, so that it is the engine that is measured; others take longer and hide it. The second speedup
+leaves out the time until the first row is there, which is the same for ten pairs and a million. All runs must leave the
+same file. Memory is the most that all processes of a run held during the first quarter of its rows, and during the
+last: it should not grow.
 """
 
 from __future__ import annotations
