@@ -78,7 +78,7 @@ OUR_HEAD = Row(
 """The plane head as we have it: the mean of the partners, the averaged normal tensor, and the exact gradient."""
 
 RRI = Row("deepgmr-rri", "DeepGMR, RRI", NETWORK, config="deepgmr", changes=("model.features=rri",))
-"""DeepGMR with the features that do not turn with the cloud, which its authors recommend."""
+"""DeepGMR with the features that no motion changes, its authors' choice; the paper's row here has coordinates."""
 
 TESSERA = Row("tessera", "Tessera (ours)", METHOD, "tessera")
 """The network that comes with the package; it was trained on built-in shapes alone, and has seen none of ModelNet40."""

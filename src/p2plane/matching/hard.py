@@ -143,8 +143,7 @@ class _Noise:
 
 
 def _blocks(match: Tensor) -> Iterator[tuple[slice, slice]]:
-    """Clouds and rows of a block: on a CPU some rows of one cloud, for its cache, elsewhere some clouds, to keep it
-    busy."""
+    """The clouds and the rows of each block: on a CPU few rows, that fit its cache; on a GPU many, to keep it busy."""
     batch, rows, columns = match.shape
     if match.device.type == "cpu":
         clouds, length = 1, max(1, 2**17 // max(1, columns))
