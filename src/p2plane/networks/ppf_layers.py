@@ -6,13 +6,15 @@ With h the hidden values of an edge, ``h_1 = relu(first raw)`` and ``h_2 = relu(
 
 from __future__ import annotations
 
+from itertools import groupby
 from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional as F
 
+from p2plane.networks.group_norm import scale_and_shift
 from p2plane.networks.maxima import largest
 from p2plane.networks.ppf import Block, Edges
 
@@ -43,6 +45,54 @@ def pooled_layer(edges: Edges, first: Tensor, second: Tensor, third: Tensor) -> 
     """
     maxima, sums, squares = _PooledLayer.apply(edges.raw, first, second, third, edges)
     return maxima, sums, squares
+
+
+@torch.no_grad()
+def pooled_at_once(
+    edges: Edges, first: Tensor, second: nn.Linear, norm: nn.GroupNorm, third: Tensor
+) -> tuple[Tensor, Tensor, Tensor]:
+    """`pooled_layer` after the second layer and its norm, whose statistics are taken on the way.
+
+    Without a gradient it is cheaper to keep what the second layer makes of a cloud until its norm is known, than to
+    find that out before from moments.
+
+    Args:
+        first: (B, H, C + 1) a map for each cloud.
+        second: of H channels to as many.
+        norm: after it.
+        third: (O, H) one map for all.
+
+    Gradient: none.
+    """
+    maxima = first.new_empty(len(edges.points), len(third))
+    sums, squares = (first.new_zeros(len(first), 1, len(third)) for _ in range(2))
+    longest = max((block.edges.stop - block.edges.start for block in edges.blocks), default=0)
+    before, heights = (first.new_empty(longest, width) for width in (first.shape[1], len(third)))
+    kept = first.new_empty(0, second.out_features)
+    for cloud, members in groupby(edges.blocks, key=lambda block: block.cloud):
+        blocks = list(members)
+        start, stop = blocks[0].edges.start, blocks[-1].edges.stop
+        if len(kept) < stop - start:
+            kept = first.new_empty(stop - start, second.out_features)
+        of_second, squared_second = (first.new_zeros(1, second.out_features) for _ in range(2))
+        for block in blocks:
+            rows, times = block.edges, edges.multiplicities[block.edges]
+            hidden = _first_layer(edges.raw[rows], first[cloud], before)
+            values = torch.mm(hidden, second.weight.mT, out=kept[rows.start - start : rows.stop - start])
+            of_second.addmm_(times.mT, values)
+            squared_second.addmm_(times.mT, torch.mul(values, values, out=before[: len(hidden)]))
+        count = edges.multiplicities[start:stop].sum(0)
+        scale, shift = scale_and_shift(second, norm, of_second, squared_second, count)
+        of_hidden = torch.zeros_like(of_second)
+        for block in blocks:
+            rows, times = block.edges, edges.multiplicities[block.edges]
+            hidden = kept[rows.start - start : rows.stop - start].mul_(scale).add_(shift).relu_()
+            of_hidden.addmm_(times.mT, hidden)
+            height = torch.mm(hidden, third.mT, out=heights[: len(hidden)])
+            torch.amax(height.view(-1, block.width, len(third)), 1, out=maxima[block.points])
+            squares[cloud].addmm_(times.mT, height.square_())
+        sums[cloud] = of_hidden @ third.mT
+    return maxima, sums.squeeze(1), squares.squeeze(1)
 
 
 class _HiddenMoments(torch.autograd.Function):

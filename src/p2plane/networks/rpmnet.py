@@ -29,7 +29,7 @@ from p2plane.networks.group_norm import (
 from p2plane.networks.head import HeadConfig, pose_from_match
 from p2plane.networks.maxima import largest
 from p2plane.networks.ppf import CHANNELS, Edges, edges_within
-from p2plane.networks.ppf_layers import hidden_moments, pooled_layer
+from p2plane.networks.ppf_layers import hidden_moments, pooled_at_once, pooled_layer
 from p2plane.solve.alignment import Alignment, Round
 from p2plane.solve.distances import point_to_point
 from p2plane.solve.inputs import one_of
@@ -196,10 +196,14 @@ class FeatureNetwork(nn.Module):
             motion = edges.motion(T_moved_cloud.to(moments.dtype))
             first_map = folded_map(first, first_norm, motion @ moments @ motion.mT) @ motion
         first_map = first_map.to(edges.raw.dtype)
-        second_map = folded_map(second, second_norm, hidden_moments(edges, first_map).double()).to(first_map.dtype)
         # The last GroupNorm keeps or turns the order of values, so that it can wait until after the maximum.
         sign = torch.where(third_norm.weight.detach() < 0, -1, 1).to(first_map.dtype)
-        maxima, sums, squares = pooled_layer(edges, first_map, second_map, sign[:, None] * third.weight)
+        third_map = sign[:, None] * third.weight
+        if torch.is_grad_enabled():
+            second_map = folded_map(second, second_norm, hidden_moments(edges, first_map).double()).to(first_map.dtype)
+            maxima, sums, squares = pooled_layer(edges, first_map, second_map, third_map)
+        else:
+            maxima, sums, squares = pooled_at_once(edges, first_map, second, second_norm, third_map)
         scale, shift = scale_and_shift(third, third_norm, sign * sums, squares, count)
         values = torch.addcmul(shift[:, None], edges.to_clouds(sign * maxima), scale[:, None]).relu()  # (B, N, 2 C)
         for linear, norm in maps_and_norms(self.postpool):
