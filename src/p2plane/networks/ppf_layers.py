@@ -86,7 +86,8 @@ def pooled_at_once(
         of_hidden = torch.zeros_like(of_second)
         for block in blocks:
             rows, times = block.edges, edges.multiplicities[block.edges]
-            hidden = kept[rows.start - start : rows.stop - start].mul_(scale).add_(shift).relu_()
+            values = kept[rows.start - start : rows.stop - start]
+            hidden = torch.addcmul(shift, values, scale, out=values).relu_()
             of_hidden.addmm_(times.mT, hidden)
             height = torch.mm(hidden, third.mT, out=heights[: len(hidden)])
             torch.amax(height.view(-1, block.width, len(third)), 1, out=maxima[block.points])

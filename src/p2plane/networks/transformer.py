@@ -52,7 +52,7 @@ class Transformer(nn.Module):
         """(B, N, C) features of a cloud in the light of the other. Gradient: all features."""
         decoder, block = self.model.decoder, self.model.decoder.block
         queries = block.src_attn.project(0, _standardized(cloud.features), block.norm(1))
-        features = block.src_attn(queries, other.keys, other.values, other.mask) + cloud.features
+        features = block.src_attn(queries, other.keys, other.values, other.mask).add_(cloud.features)
         return decoder.norm(block.fed_forward(features))
 
 
@@ -90,10 +90,12 @@ class _Block(nn.Module):
 
     def attended(self, features: Tensor, standard: Tensor, mask: Tensor | None) -> Tensor:
         projected = (self.self_attn.project(i, standard, self.norm(0)) for i in range(3))
-        return self.self_attn(*projected, mask) + features
+        attended: Tensor = self.self_attn(*projected, mask)
+        return attended.add_(features)
 
     def fed_forward(self, features: Tensor) -> Tensor:
-        return self.feed_forward(_standardized(features), self.norm(-1)) + features
+        fed: Tensor = self.feed_forward(_standardized(features), self.norm(-1))
+        return fed.add_(features)
 
 
 class _DecoderBlock(_Block):
@@ -128,7 +130,8 @@ class _FeedForward(nn.Module):
 
     def forward(self, standard: Tensor, norm: _Norm) -> Tensor:
         hidden = norm.then(self.w_1, standard)
-        result: Tensor = self.w_2(F.relu(hidden) if self.slope == 0 else F.leaky_relu(hidden, self.slope))
+        # In its place, as new memory is slow; a linear map does not need its result for backward.
+        result: Tensor = self.w_2(F.relu_(hidden) if self.slope == 0 else F.leaky_relu_(hidden, self.slope))
         return result
 
 
