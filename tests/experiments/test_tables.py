@@ -14,7 +14,7 @@ from p2plane.experiments.galleries import better_pairs, worse_pairs
 from p2plane.experiments.hard import HARD
 from p2plane.experiments.perform import Options, perform, training_values
 from p2plane.experiments.pictures import pairs_at
-from p2plane.experiments.rows import BASES, BY_NAME, NETWORK, REGISTER, ROWS, RRI, TESSERA
+from p2plane.experiments.rows import BASES, BY_NAME, NETWORK, PARTS, REGISTER, ROWS, RRI, TESSERA
 from p2plane.experiments.scale import SCALES
 from p2plane.experiments.scatter import slope_through_origin
 from p2plane.experiments.tables import METRICS, UNKNOWN, comparison, short
@@ -132,7 +132,7 @@ def test_every_experiment_says_what_was_not_run(name: str, folder: ResultsFolder
 @pytest.mark.parametrize("scale", ["full", "small", "smoke"])
 @pytest.mark.parametrize("data", ["cpu", "cpu-unseen", "icl-nuim"])
 def test_every_network_has_a_config_at_every_scale(scale: str, data: str) -> None:
-    for row in (row for row in BY_NAME.values() if row.kind == NETWORK):
+    for row in (row for row in BY_NAME.values() if row.kind == NETWORK and row not in PARTS):
         settings = settings_from(training_values(row, data, SCALES[scale]))
         assert settings.data[0].half == ("first" if data == "cpu-unseen" else "both")
         assert settings.data[0].name == (
@@ -141,6 +141,30 @@ def test_every_network_has_a_config_at_every_scale(scale: str, data: str) -> Non
         head = getattr(settings.model.config, "head", None)
         if head is not None and row.name not in ("dcp-v1",):
             assert head.head == ("plane" if "-plane" in row.name else "point")
+
+
+@pytest.mark.parametrize("scale", ["full", "small", "smoke"])
+def test_parts_of_tessera_differ_in_one_setting_each(scale: str) -> None:
+    whole, *others = (settings_from(training_values(row, "cpu", SCALES[scale])) for row in PARTS)
+    assert {each.name for each in whole.data} == {"synthetic"}
+    assert whole.model.config.head.head == "plane"
+    changed = [
+        (
+            other.model.config.head.head,
+            other.model.config.blocks,
+            other.model.config.coordinates,
+            other.loss.options.get("match_weight", 1),
+        )
+        for other in others
+    ]
+    blocks = whole.model.config.blocks
+    assert changed == [
+        ("point", blocks, False, 1),
+        ("plane", 0, False, 1),
+        ("plane", blocks, True, 1),
+        ("plane", blocks, False, 0),
+    ]
+    assert all(other.budget == whole.budget for other in others)
 
 
 def test_what_cannot_be_run_is_told_and_the_rest_is_run(folder: ResultsFolder, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,6 +10,7 @@ from p2plane.experiments.galleries import GALLERIES
 from p2plane.experiments.hard import HARD
 from p2plane.experiments.heads import HEADS
 from p2plane.experiments.overhead import OVERHEAD
+from p2plane.experiments.parts import PARTS
 from p2plane.experiments.pictures import RESULTS_FIGURE, TEASER_FIGURE
 from p2plane.experiments.plane_for_testing import PLANE_FOR_TESTING
 from p2plane.experiments.scatter import SCATTER
@@ -31,6 +32,7 @@ EXPERIMENTS = {
         GALLERIES,
         HEADS,
         HARD,
+        PARTS,
     )
 }
 

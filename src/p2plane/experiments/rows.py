@@ -85,7 +85,22 @@ TESSERA = Row("tessera", "Tessera (ours)", METHOD, "tessera")
 REGISTER = Row("register", "register (ours)", METHOD, "register")
 """What `p2plane register` does; its few constants were chosen on training shapes of all categories of ModelNet40."""
 
-BY_NAME = {row.name: row for row in (*ROWS, RRI, PUBLISHED_HEAD, EXACT_HEAD, OUR_HEAD, TESSERA, REGISTER)}
+WHOLE = Row("tessera-whole", "whole", NETWORK, config="tessera-parts")
+PARTS = (
+    WHOLE,
+    *(
+        Row(f"tessera-{name}", label, NETWORK, base=WHOLE.name, config=WHOLE.config, changes=changes)
+        for name, label, changes in (
+            ("point", "point head instead of planes", ("model.head.head=point",)),
+            ("no-attention", "without attention", ("model.blocks=0",)),
+            ("coordinates", "features that see coordinates", ("model.coordinates=true",)),
+            ("no-supervision", "the match not supervised", ("loss.match_weight=0",)),
+        )
+    ),
+)
+"""Tessera, trained for a short time: whole, and with one part left out or changed."""
+
+BY_NAME = {row.name: row for row in (*ROWS, RRI, PUBLISHED_HEAD, EXACT_HEAD, OUR_HEAD, TESSERA, REGISTER, *PARTS)}
 EXTENSIONS = tuple(row for row in ROWS if row.base is not None)
 """The three with a plane head, each with its base."""
 BASES = tuple(BY_NAME[row.base] for row in EXTENSIONS if row.base is not None)

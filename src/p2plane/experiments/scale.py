@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from p2plane.experiments.rows import PARTS
+
 DATA = {
     "cpu": "modelnet40-cpu",
     "cpu-unseen": "modelnet40-cpu-unseen",
@@ -64,7 +66,7 @@ SCALES = {
         "Small presets for one CPU core, equal budgets for both heads of a network; the paper's full test sets.",
         config_suffix="-small",
         same={"rpmnet-plane-ours": "rpmnet-plane"},
-        row_pairs={"go-icp": 30},
+        row_pairs={"go-icp": 30, **dict.fromkeys((row.name for row in PARTS), 500)},
         row_changes={"go-icp": ("time_limit=10",)},
         training_changes={"cpu-unseen": ("budget.steps=1450",), "icl-nuim": ("budget.steps=1450",)},
     ),

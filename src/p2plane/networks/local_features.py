@@ -27,13 +27,20 @@ class Surroundings(NamedTuple):
     """Clouds, their tokens, and the invariants of all edges: everything about them that has no gradient."""
 
     tokens: Tokens
-    point_edges: Tensor  # (B, N, k, 5)
-    token_edges: Tensor  # (B, S, K, 5)
+    point_edges: Tensor  # (B, N, k, 5), the distance first; with coordinates 11
+    token_edges: Tensor  # (B, S, K, 5) likewise
     token_neighbors: Tensor  # (B, S, K) rows of the points
 
 
 def surroundings(
-    points: Tensor, normals: Tensor, mask: Tensor | None, *, tokens: int, neighbors: int, token_neighbors: int
+    points: Tensor,
+    normals: Tensor,
+    mask: Tensor | None,
+    *,
+    tokens: int,
+    neighbors: int,
+    token_neighbors: int,
+    coordinates: bool = False,
 ) -> Surroundings:
     """The neighbourhoods of all points, and the wider ones of tokens that are spread evenly.
 
@@ -44,6 +51,7 @@ def surroundings(
         tokens: how many, at most.
         neighbors: of a point; all where a cloud has fewer.
         token_neighbors: of a token.
+        coordinates: whether edges have offsets and centres after the invariants.
 
     Gradient: none.
     """
@@ -59,27 +67,32 @@ def surroundings(
         far = index.knn(token_points, min(token_neighbors, size), mask=taken.mask).indices
         return Surroundings(
             Tokens(taken.indices, taken.mask, token_points, token_normals, apart.argmin(-1)),
-            _edges(points, normals, around, points, normals),
-            _edges(points, normals, far, token_points, token_normals),
+            _edges(points, normals, around, points, normals, coordinates),
+            _edges(points, normals, far, token_points, token_normals, coordinates),
             far,
         )
 
 
-def _edges(points: Tensor, normals: Tensor, indices: Tensor, centers: Tensor, center_normals: Tensor) -> Tensor:
+def _edges(
+    points: Tensor, normals: Tensor, indices: Tensor, centers: Tensor, center_normals: Tensor, coordinates: bool
+) -> Tensor:
     offsets = gather(points, indices) - centers[:, :, None]
-    return edge_invariants(offsets, center_normals[:, :, None], gather(normals, indices))
+    invariants = edge_invariants(offsets, center_normals[:, :, None], gather(normals, indices))
+    if not coordinates:
+        return invariants
+    return torch.cat([invariants, offsets, centers[:, :, None].expand_as(offsets)], dim=-1)
 
 
 class LocalFeatures(nn.Module):
     """(B, S, C) features of tokens: maxima over the neighbours of every point, then over the neighbours of tokens."""
 
-    def __init__(self, point_width: int, token_width: int) -> None:
+    def __init__(self, point_width: int, token_width: int, coordinates: bool = False) -> None:
         super().__init__()
-        hidden = point_width // 2
-        self.edges = nn.Sequential(nn.Linear(EDGE_CHANNELS, hidden), nn.ReLU(), nn.Linear(hidden, point_width))
+        hidden, channels = point_width // 2, EDGE_CHANNELS + (6 if coordinates else 0)
+        self.edges = nn.Sequential(nn.Linear(channels, hidden), nn.ReLU(), nn.Linear(hidden, point_width))
         self.points = nn.Sequential(nn.LayerNorm(point_width), nn.ReLU(), nn.Linear(point_width, point_width))
         self.of_neighbor = nn.Linear(point_width, point_width)
-        self.of_edge = nn.Linear(EDGE_CHANNELS, point_width)
+        self.of_edge = nn.Linear(channels, point_width)
         self.of_both = nn.Linear(point_width, token_width)
         self.tokens = nn.Sequential(nn.LayerNorm(token_width), nn.ReLU(), nn.Linear(token_width, token_width))
 

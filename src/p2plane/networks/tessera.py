@@ -63,14 +63,16 @@ class TesseraConfig:
     """In training, what a pose is disturbed by before the next round: radians, and parts of the clouds' radius."""
     consistent: bool = True
     """Whether the first round believes pairs that keep each other's distances; otherwise all pairs."""
+    coordinates: bool = False
+    """Whether features see coordinates as well, as RPMNet's do, so that rotations change them; to compare."""
 
     def __post_init__(self) -> None:
-        names = ("tokens", "neighbors", "token_neighbors", "point_width", "width", "blocks", "heads")
+        names = ("tokens", "neighbors", "token_neighbors", "point_width", "width", "heads")
         for name in (*names, "sinkhorn_iterations", "train_rounds", "test_rounds"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
-        if self.blocks > MOST_BLOCKS:
-            raise ValueError(f"blocks must be at most {MOST_BLOCKS}, got {self.blocks}")
+        if not 0 <= self.blocks <= MOST_BLOCKS:
+            raise ValueError(f"blocks must be between 0 and {MOST_BLOCKS}, got {self.blocks}")
         if self.width % self.heads != 0:
             raise ValueError(f"width must be a multiple of heads, {self.heads}, got {self.width}")
 
@@ -88,7 +90,7 @@ class Tessera(RegistrationNetwork):
     def __init__(self, config: TesseraConfig = TesseraConfig()) -> None:
         super().__init__()
         self.config = config
-        self.local = LocalFeatures(config.point_width, config.width)
+        self.local = LocalFeatures(config.point_width, config.width, config.coordinates)
         self.blocks = nn.ModuleList(Block(config.width, config.heads) for _ in range(config.blocks))
         # How matchable a token is, and its descriptor.
         self.describe = nn.Sequential(nn.LayerNorm(config.width), nn.Linear(config.width, config.width + 1))
@@ -106,7 +108,7 @@ class Tessera(RegistrationNetwork):
         both = side_by_side(clouds, frames)
         config = self.config
         counts = {"neighbors": config.neighbors, "token_neighbors": config.token_neighbors, "tokens": config.tokens}
-        around = surroundings(both.points, both.normals, both.mask, **counts)
+        around = surroundings(both.points, both.normals, both.mask, **counts, coordinates=config.coordinates)
         described = self.describe(self._looked_around(self.local(around), around.tokens))
         descriptors, matchable = F.normalize(described[..., 1:], dim=-1), described[..., 0]
         alignment, first = self._first_round(clouds, descriptors, matchable, around.tokens)
