@@ -51,7 +51,7 @@ def scans(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
 
 @pytest.fixture(scope="module")
 def network() -> RPMNet:
-    return RPMNet(RPMNetConfig(head=HeadConfig("point")))
+    return RPMNet(RPMNetConfig(head=HeadConfig("point"), test_rounds=1))
 
 
 @pytest.fixture

@@ -199,7 +199,7 @@ class FeatureNetwork(nn.Module):
         # The last GroupNorm keeps or turns the order of values, so that it can wait until after the maximum.
         sign = torch.where(third_norm.weight.detach() < 0, -1, 1).to(first_map.dtype)
         third_map = sign[:, None] * third.weight
-        if torch.is_grad_enabled():
+        if torch.is_grad_enabled() or torch.compiler.is_compiling():
             second_map = folded_map(second, second_norm, hidden_moments(edges, first_map).double()).to(first_map.dtype)
             maxima, sums, squares = pooled_layer(edges, first_map, second_map, third_map)
         else:

@@ -36,7 +36,8 @@ def sample(content: Content, count: int, seed: int) -> Columns:
     if content.faces is None or not len(content.faces):
         raise ValueError("expected faces to draw points from, got a file without any")
     vertices = take_points(dict(content.columns))
-    corners = vertices[content.faces].astype(np.float64)  # (F, 3, 3)
+    with np.errstate(invalid="ignore"):  # a broken file may have numbers that are none
+        corners = vertices[content.faces].astype(np.float64)  # (F, 3, 3)
     corners = corners[np.isfinite(corners).all(axis=(1, 2))]
     largest = np.abs(corners).max(initial=0) or 1.0  # lest the squares overflow or vanish
     sides = corners[:, 1:] / largest - corners[:, :1] / largest
