@@ -52,7 +52,7 @@ class Transformer(nn.Module):
         """(B, N, C) features of a cloud in the light of the other. Gradient: all features."""
         decoder, block = self.model.decoder, self.model.decoder.block
         queries = block.src_attn.project(0, _standardized(cloud.features), block.norm(1))
-        features = block.src_attn(queries, other.keys, other.values, other.mask).add_(cloud.features)
+        features = block.src_attn(queries, other.keys, other.values, other.mask) + cloud.features
         return decoder.norm(block.fed_forward(features))
 
 
@@ -90,12 +90,10 @@ class _Block(nn.Module):
 
     def attended(self, features: Tensor, standard: Tensor, mask: Tensor | None) -> Tensor:
         projected = (self.self_attn.project(i, standard, self.norm(0)) for i in range(3))
-        attended: Tensor = self.self_attn(*projected, mask)
-        return attended.add_(features)
+        return self.self_attn(*projected, mask) + features
 
     def fed_forward(self, features: Tensor) -> Tensor:
-        fed: Tensor = self.feed_forward(_standardized(features), self.norm(-1))
-        return fed.add_(features)
+        return self.feed_forward(_standardized(features), self.norm(-1)) + features
 
 
 class _DecoderBlock(_Block):
@@ -129,10 +127,10 @@ class _FeedForward(nn.Module):
         self.w_1, self.w_2 = nn.Linear(width, hidden), nn.Linear(hidden, width)
 
     def forward(self, standard: Tensor, norm: _Norm) -> Tensor:
-        hidden = norm.then(self.w_1, standard)
-        # In its place, as new memory is slow; a linear map does not need its result for backward.
+        # As a matrix: the result of a map of three dimensions is a view, and to change a view in its place is dear.
+        hidden = norm.then(self.w_1, standard.flatten(0, 1))
         result: Tensor = self.w_2(F.relu_(hidden) if self.slope == 0 else F.leaky_relu_(hidden, self.slope))
-        return result
+        return result.view_as(standard)
 
 
 class _Norm(nn.Module):
