@@ -13,6 +13,7 @@ from p2plane import Cloud, load_cloud, save_cloud, se3, so3
 from p2plane.data.pairs import PairDataset
 from p2plane.data.synthetic import SyntheticShapes
 from p2plane.registration import register
+from p2plane.registration.proposals import Opinion, plan
 from p2plane.registration.result import Registration
 from tests.registration.scenes import motion, scan
 
@@ -139,6 +140,16 @@ def test_what_cannot_be_answered_is_not_trusted(source, target):
     for tensor in (result.T_target_source, result.covariance, result.information, result.directions):
         assert tensor.isfinite().all()
     torch.testing.assert_close(result.R @ result.R.mT, torch.eye(3, dtype=torch.float64))
+
+
+def test_proposals_that_are_no_numbers_are_passed_over(monkeypatch):
+    """As networks make them of coordinates around 1e30."""
+    opinions = [Opinion("lost", "lost", lambda *_: torch.full((2, 4, 4), math.nan)), *plan("sweep")]
+    monkeypatch.setattr("p2plane.registration.pipeline.plan", lambda method: opinions)
+    points = scan("room", 1)
+    result = register(points, se3.apply(motion(1), points))
+    assert result.confident
+    torch.testing.assert_close(result.T_target_source, motion(1), atol=1e-3, rtol=0)
 
 
 def test_a_shape_that_turns_into_itself_is_not_trusted():

@@ -36,10 +36,13 @@ class Search:
         self.candidates: list[Candidate] = []
 
     def weigh(self, origin: str, proposals: Tensor) -> None:
-        """Refine proposals (P, 4, 4) on the rough clouds, and take those that are new among the candidates."""
+        """Refine proposals (P, 4, 4) on the rough clouds, and take those that are new among the candidates.
+
+        Where coordinates are so large that a network overflows, what it says is not finite, and is passed over.
+        """
         rough = self.rough
         reaches = [reach * rough.spacing for reach in ROUGH_REACHES]
-        for T in proposals:
+        for T in proposals[proposals.isfinite().flatten(1).all(1)]:
             T = refine(rough.source, rough.target, T, reaches, self.knowledge.hold)
             if self.knowledge.allows(T):
                 fit = rough.at(T)
