@@ -149,7 +149,7 @@ def test_settings_that_ask_for_terabytes_are_refused_before_any_memory_is_taken(
 
 
 def test_any_number_of_blocks_is_refused():
-    with pytest.raises(ValueError, match="blocks must be at most 100, got 1000000000"):
+    with pytest.raises(ValueError, match="blocks must be between 0 and 100, got 1000000000"):
         config_from(CONFIGS["tessera"], {"blocks": 10**9})
 
 
