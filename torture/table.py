@@ -14,8 +14,8 @@ HEAD = """# Faults and abuse
 fails where a row is lost or doubled, where something half-written is left, where an error is not one of ours, where a
 pose is not finite, a number is NaN or a confident answer is wrong, and where code from a file is run or anything is
 written outside the target. Energies and eigenvalues may be infinite where they are too large for float32, and `icp`
-without a robust kernel may follow a single point that is 1e30 away, or go astray along directions that it calls
-undetermined.
+without a robust kernel may follow a single point that is 1e30 away, or go astray between two clusters 1e8 apart, if it
+says that directions are undetermined.
 `make torture TABLE=docs/torture.md` writes this page.
 """
 

@@ -19,7 +19,7 @@ from p2plane.classical.icp import icp
 from p2plane.geometry.neighbors import knn
 from tests.networks.small import HEADS, NAMES, small
 from torture.conftest import Note
-from torture.hostile import DENORMAL, HOSTILE, OUTLIERS, Hostile
+from torture.hostile import DENORMAL, HOSTILE, OUTLIERS, TORN, Hostile
 
 RIGHT = 0.02  # of the target's size
 
@@ -38,7 +38,8 @@ def test_register(name: str, method: str, note: Note) -> None:
 
 
 def test_icp(name: str, note: Note) -> None:
-    note(f"`icp`: {name}", _both({dtype: _icp(_as(HOSTILE[name](), dtype), name in OUTLIERS) for dtype in DTYPES}))
+    excuses = name in OUTLIERS, name == TORN
+    note(f"`icp`: {name}", _both({dtype: _icp(_as(HOSTILE[name](), dtype), *excuses) for dtype in DTYPES}))
 
 
 def test_point_to_plane(name: str, note: Note) -> None:
@@ -79,7 +80,7 @@ def _register(pair: Hostile, method: str) -> str:
     return _refused_or(answer)
 
 
-def _icp(pair: Hostile, is_outlier: bool) -> str:
+def _icp(pair: Hostile, is_outlier: bool, is_torn: bool) -> str:
     def answer() -> str:
         alignment = icp(pair.source, pair.target)
         _assert_rigid(alignment.T_target_source)
@@ -88,9 +89,8 @@ def _icp(pair: Hostile, is_outlier: bool) -> str:
             return "not converged"
         determined = int(alignment.observability.determined)
         before, after = _gap(pair, torch.eye(4)), _gap(pair, alignment.T_target_source)
-        # Where it says that a direction is not determined, nothing is promised along it.
-        lost = determined == 6 and after > before + 1e-6
-        assert is_outlier or not lost, f"the clouds were {before:.2g} apart and are {after:.2g}"
+        excused = is_outlier or (is_torn and determined < 6)
+        assert excused or after <= before + 1e-6, f"the clouds were {before:.2g} apart and are {after:.2g}"
         return f"converged, {determined} of 6 directions determined"
 
     return _refused_or(answer)

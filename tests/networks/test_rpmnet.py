@@ -109,6 +109,15 @@ def test_point_pair_features_do_not_change_with_the_pose_and_are_those_of_a_know
     assert zero.grad.isfinite().all()
 
 
+@pytest.mark.parametrize("head", ["point", "plane"])
+def test_the_answer_is_the_same_with_a_gradient_and_without(head):
+    batch, network = shape_pairs(), small("rpmnet", head).double().eval()
+    clouds = [each.double() for each in (batch.source, batch.target, batch.source_normals, batch.target_normals)]
+    with_gradient = network(*clouds).T_target_source
+    with torch.no_grad():
+        torch.testing.assert_close(network(*clouds).T_target_source, with_gradient.detach(), atol=1e-9, rtol=0)
+
+
 def test_features_of_point_pairs_alone_do_not_see_a_motion():
     batch, network = shape_pairs(), small("rpmnet", features=("ppf",), test_rounds=1)
     T = motions(4)

@@ -66,8 +66,7 @@ def pooled_at_once(
     """
     maxima = first.new_empty(len(edges.points), len(third))
     sums, squares = (first.new_zeros(len(first), 1, len(third)) for _ in range(2))
-    longest = max((block.edges.stop - block.edges.start for block in edges.blocks), default=0)
-    before, heights = (first.new_empty(longest, width) for width in (first.shape[1], len(third)))
+    before, heights = (_room(edges, width) for width in (first.shape[1], len(third)))
     kept = first.new_empty(0, second.out_features)
     for cloud, members in groupby(edges.blocks, key=lambda block: block.cloud):
         blocks = list(members)
