@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
+from p2plane.cli import reproduce
 from p2plane.experiments.catalogue import EXPERIMENTS
 from p2plane.experiments.comparison import MODELNET40_CPU
 from p2plane.experiments.folder import ResultsFolder
@@ -14,7 +16,7 @@ from p2plane.experiments.galleries import better_pairs, worse_pairs
 from p2plane.experiments.hard import HARD
 from p2plane.experiments.perform import Options, perform, training_values
 from p2plane.experiments.pictures import pairs_at
-from p2plane.experiments.rows import BASES, BY_NAME, NETWORK, PARTS, REGISTER, ROWS, RRI, TESSERA
+from p2plane.experiments.rows import BASES, BY_NAME, EXTENSIONS, NETWORK, PARTS, REGISTER, ROWS, RRI, TESSERA
 from p2plane.experiments.scale import SCALES
 from p2plane.experiments.scatter import slope_through_origin
 from p2plane.experiments.tables import METRICS, UNKNOWN, comparison, short
@@ -179,3 +181,28 @@ def test_what_cannot_be_run_is_told_and_the_rest_is_run(folder: ResultsFolder, m
     problems = perform([MODELNET40_CPU], folder, Options(say=lambda _: None))
     assert problems == ["fgr on modelnet40-cpu: Open3D is not here"]
     assert ran == [row.name for row in TABLE_1]
+
+
+def test_the_heads_of_a_network_have_equal_budgets_and_other_test_sets_half_of_them() -> None:
+    small = SCALES["small"]
+    for base, extension in zip(BASES, EXTENSIONS, strict=True):
+        for data, share in (("cpu", 1), ("cpu-unseen", 2), ("icl-nuim", 2)):
+            steps = [share * settings_from(training_values(row, data, small)).budget.steps for row in (base, extension)]
+            assert steps == 2 * [settings_from(training_values(base, "cpu", small)).budget.steps]
+
+
+def test_an_interrupted_training_ends_the_whole_run(folder: ResultsFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+    started = []
+
+    def interrupted(settings, path) -> SimpleNamespace:  # type: ignore[no-untyped-def]
+        started.append(path.name)
+        return SimpleNamespace(finished=False)
+
+    monkeypatch.setattr("p2plane.training.run.train", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        perform([EXPERIMENTS["heads"]], folder, Options(say=lambda _: None))
+    assert started == ["rpmnet-point"]
+
+
+def test_the_help_names_every_experiment() -> None:
+    assert [name for name in EXPERIMENTS if name not in reproduce.Name.help] == []

@@ -10,7 +10,7 @@ from p2plane.cli.outputs import make_folder
 
 Name = typer.Argument(
     help="all, or one of: teaser, modelnet40-cpu, cpu-unseen, icl-nuim, plane-for-testing, overhead, differentiation, "
-    "results-figure, cdfs, scatter, galleries, heads."
+    "results-figure, cdfs, scatter, galleries, heads, hard, parts."
 )
 Scale = typer.Option("small", help="full (the paper's), small (two cores, hours), or smoke (a minute, no data).")
 Results = typer.Option(Path("results"), help="Folder of results; what is there is not run again.")

@@ -70,9 +70,10 @@ def training_values(row: Row, data: str, scale: Scale) -> dict[str, Any]:
     general = f"{name}{scale.config_suffix}"
     if general not in configs:
         raise FileNotFoundError(f"there is no config {general}.toml")
-    return with_changes(
-        read_config(configs[general]), [*CHANGED_FOR[data], *scale.training_changes.get(data, ()), *row.changes]
-    )
+    values = with_changes(read_config(configs[general]), [*CHANGED_FOR[data], *row.changes])
+    if data in scale.training_share:
+        values["budget"]["steps"] = round(scale.training_share[data] * values["budget"]["steps"])
+    return values
 
 
 def _complete(run: Run, folder: ResultsFolder, options: Options) -> None:
@@ -102,8 +103,8 @@ def _train(row: Row, data: str, folder: ResultsFolder, options: Options) -> None
     settings = settings_from(training_values(row, data, folder.scale))
     options.say(f"training {row.name} for {folder.scale.data[data]}")
     result = train(settings, folder.run(data, row.name))
-    if not result.finished:
-        raise RuntimeError("its training was interrupted; start again to go on")
+    if not result.finished:  # by a signal, which is meant for the whole run; a second start goes on
+        raise KeyboardInterrupt
     target = folder.weights(data, row.name)
     target.parent.mkdir(parents=True, exist_ok=True)
     shutil.copyfile(result.weights, target)

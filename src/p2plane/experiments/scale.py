@@ -43,8 +43,8 @@ class Scale:
     """Fewer pairs for rows that take too long."""
     row_changes: dict[str, tuple[str, ...]] = field(default_factory=dict)
     """Settings of rows that would take too long otherwise."""
-    training_changes: dict[str, tuple[str, ...]] = field(default_factory=dict)
-    """Settings of trainings, by the test set that they are for."""
+    training_share: dict[str, float] = field(default_factory=dict)
+    """How many of the steps of a config a training has, by the test set that it is for; all where it is not named."""
     same: dict[str, str] = field(default_factory=dict)
     """Rows that are the same as others, as the configs of this scale have it; these are run once."""
     quick: bool = False
@@ -66,9 +66,9 @@ SCALES = {
         "Small presets for one CPU core, equal budgets for both heads of a network; the paper's full test sets.",
         config_suffix="-small",
         same={"rpmnet-plane-ours": "rpmnet-plane"},
-        row_pairs={"go-icp": 30, **dict.fromkeys((row.name for row in PARTS), 500)},
-        row_changes={"go-icp": ("time_limit=10",)},
-        training_changes={"cpu-unseen": ("budget.steps=1450",), "icl-nuim": ("budget.steps=1450",)},
+        row_pairs={"go-icp": 300, **dict.fromkeys((row.name for row in PARTS), 300)},
+        row_changes={"go-icp": ("time_limit=1.5", "cells=32", "max_points=150")},
+        training_share={"cpu-unseen": 0.5, "icl-nuim": 0.5},
     ),
     "smoke": Scale(
         "smoke",
