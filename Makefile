@@ -15,8 +15,9 @@ endif
 demo: $(READY)
 	$(BIN)/p2plane demo
 
+# A process for each core; tests of one file stay together.
 test: lint
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest --numprocesses auto --dist loadfile
 
 # Faults and abuse: twenty minutes. TABLE=docs/torture.md writes the page of what was tried and what happened.
 torture: $(READY)

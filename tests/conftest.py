@@ -1,6 +1,6 @@
 """One thread for all tests: the clouds are small, and threads would only wait for each other.
 
-Open3D's RANSAC, too, gives the same answer twice only on one thread.
+Open3D's RANSAC before 0.20, too, gives the same answer twice only on one thread.
 """
 
 import os

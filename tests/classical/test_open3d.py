@@ -74,8 +74,29 @@ def test_neither_unit_nor_place_matters(method: Any) -> None:
 @pytest.mark.parametrize("method", [RANSAC(), FGR()], ids=["ransac", "fgr"])
 def test_the_answer_is_that_of_the_seed(method: Any) -> None:
     pair = partial_pair()
-    first, second = (align(method, pair, seed=3).T_target_source for _ in range(2))
-    assert torch.equal(first, second)
+    first, *others = (align(method, pair, seed=3).T_target_source for _ in range(6))
+    assert all(torch.equal(first, other) for other in others)
+
+
+@needs_open3d
+def test_ransac_has_one_thread_which_alone_heeds_the_seed_and_gives_the_others_back(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    open3d = import_open3d()
+    if not hasattr(open3d.utility, "set_max_threads"):
+        pytest.skip("Open3D before 0.20 has no such limit")
+    seen = []
+    search = open3d.pipelines.registration.registration_ransac_based_on_feature_matching
+
+    def watched(*arguments: Any) -> Any:
+        seen.append(open3d.utility.get_max_threads())
+        return search(*arguments)
+
+    monkeypatch.setattr(open3d.pipelines.registration, "registration_ransac_based_on_feature_matching", watched)
+    before = open3d.utility.get_max_threads()
+    align(RANSAC(), partial_pair())
+    assert seen == [1]
+    assert open3d.utility.get_max_threads() == before
 
 
 @needs_open3d

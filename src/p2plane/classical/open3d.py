@@ -15,6 +15,8 @@ from __future__ import annotations
 
 import ctypes
 import math
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, fields
 from importlib import import_module
 from typing import Any
@@ -184,19 +186,38 @@ class RANSAC(_FeatureMethod):
     def _pose(self, open3d: Any, clouds: list[Any], features: list[Any], spacing: float) -> np.ndarray:
         registration = open3d.pipelines.registration
         distance = self.config.max_distance * spacing
-        return registration.registration_ransac_based_on_feature_matching(
-            *clouds,
-            *features,
-            self.config.mutual,
-            distance,
-            registration.TransformationEstimationPointToPoint(),
-            3,
-            [
-                registration.CorrespondenceCheckerBasedOnEdgeLength(self.config.edge_similarity),
-                registration.CorrespondenceCheckerBasedOnDistance(distance),
-            ],
-            registration.RANSACConvergenceCriteria(self.config.iterations, self.config.confidence),
-        ).transformation
+        with _one_thread(open3d):
+            return registration.registration_ransac_based_on_feature_matching(
+                *clouds,
+                *features,
+                self.config.mutual,
+                distance,
+                registration.TransformationEstimationPointToPoint(),
+                3,
+                [
+                    registration.CorrespondenceCheckerBasedOnEdgeLength(self.config.edge_similarity),
+                    registration.CorrespondenceCheckerBasedOnDistance(distance),
+                ],
+                registration.RANSACConvergenceCriteria(self.config.iterations, self.config.confidence),
+            ).transformation
+
+
+@contextmanager
+def _one_thread(open3d: Any) -> Iterator[None]:
+    """With more, the seed does not decide: which of them ends the search early is chance.
+
+    Open3D before 0.20 has no such limit, but heeds OMP_NUM_THREADS.
+    """
+    limit = getattr(open3d.utility, "set_max_threads", None)
+    if limit is None:
+        yield
+        return
+    before = open3d.utility.get_max_threads()
+    limit(1)
+    try:
+        yield
+    finally:
+        limit(before)
 
 
 def spacing_of(points: Tensor) -> float:
