@@ -28,17 +28,21 @@ class EdgeLayers(torch.autograd.Function):
         ctx: Any, points: Tensor, graph: Graph, running: list[Statistics] | None, eps: float, *parameters: Tensor
     ) -> tuple[Tensor, ...]:
         layers = [Layer(*parameters[i : i + 3]) for i in range(0, len(parameters), 3)]
-        ctx.blocks = _Blocks(graph, max(len(layer.weight) for layer in layers))
-        edges = ctx.blocks.pairs(points)
+        ctx.blocks = blocks = _Blocks(graph, max(len(layer.weight) for layer in layers))
+        edges = blocks.pairs(points)
         peaks: list[_Peaks] = []
         batch: list[Tensor] = []
         ctx.folds = []
+        sums = _Sums(blocks)
+        if running is None:
+            sums.add_all(edges)
         for i, layer in enumerate(layers):
-            seen = ctx.blocks.moments(edges) if running is None else running[i]
+            seen = sums.moments() if running is None else running[i]
             if isinstance(seen, Moments):
                 batch += statistics_of_map(layer.weight, seen, unbiased=True)
             ctx.folds.append(_Fold(layer, seen, eps))
-            peaks.append(ctx.blocks.run(edges, ctx.folds[i], is_last=i + 1 == len(layers)))
+            sums = _Sums(blocks)
+            peaks.append(blocks.run(edges, ctx.folds[i], i + 1 == len(layers), sums if running is None else None))
         pooled = torch.cat([values for values, _ in peaks], dim=1)
         ctx.save_for_backward(points, pooled, *(slots for _, slots in peaks))
         ctx.mark_non_differentiable(*batch)
@@ -56,11 +60,12 @@ class EdgeLayers(torch.autograd.Function):
             edges.append([fold.activated(block) for block in edges[-1]])
         answers: list[Tensor | None] = []
         above: _Above | None = None
-        for fold, peak in zip(reversed(folds), reversed(peaks), strict=True):
+        for i in reversed(range(len(folds))):
             if above is not None:
                 above.outputs = edges.pop()
-            product, total, below = blocks.run_back(edges[-1], fold, peak, above)
-            of_layer, slope, offset = fold.backward(product, total)
+            needs_below = i > 0 or ctx.needs_input_grad[0]
+            product, total, below = blocks.run_back(edges[-1], folds[i], peaks[i], above, needs_below)
+            of_layer, slope, offset = folds[i].backward(product, total)
             answers = [*of_layer, *answers]
             above = _Above(below, slope, offset, blocks.found)
         of_points = None
@@ -85,9 +90,9 @@ class _Fold:
         self.scale, self.shift = scale_and_shift(layer, seen, eps)
         self.weight = self.scale[:, None] * layer.weight
 
-    def activated(self, edges: Tensor, out: Tensor | None = None) -> Tensor:
+    def activated(self, edges: Tensor) -> Tensor:
         """(e, C) outputs for inputs (e, D)."""
-        return torch.mm(edges, self.weight.mT, out=out).add_(self.shift).relu_()
+        return (edges @ self.weight.mT).add_(self.shift).relu_()
 
     def backward(self, product: Tensor, total: Tensor) -> tuple[list[Tensor], Tensor | None, Tensor | None]:
         """Gradients of the layer, and the slope and offset of what comes to the inputs H through their moments.
@@ -157,47 +162,42 @@ class _Blocks:
             for part in self.parts
         ]
 
-    def moments(self, edges: list[Tensor]) -> Moments:
-        """Of edges (e, D)."""
-        count = self.graph.edges
-        weights = [None] * len(edges) if self.found is None else self.found
-        sums = [block.sum(0) if w is None else w[:, 0] @ block for block, w in zip(edges, weights, strict=True)]
-        mean = torch.stack(sums).sum(0) / count
-        second = torch.zeros_like(mean).diag()
-        for block, w in zip(edges, weights, strict=True):
-            centered = block - mean
-            second += (centered if w is None else centered * w).mT @ centered
-        return Moments(mean, second / count, count)
+    def run(self, edges: list[Tensor], fold: _Fold, is_last: bool, sums: _Sums | None) -> _Peaks:
+        """Maxima of a layer; its outputs take the place of its inputs, unless it is the last, and are added to sums.
 
-    def run(self, edges: list[Tensor], fold: _Fold, is_last: bool) -> _Peaks:
-        """Maxima of a layer; its outputs take the place of its inputs, unless it is the last."""
+        That is done while a block is in the cache. Blocks have memory of their own: what is as large as all of them
+        would be new memory from the system every time, which is slow.
+        """
         count, width = len(self.graph.rows), len(fold.shift)
         peaks = _Peaks(edges[0].new_empty(count, width), edges[0].new_empty(count, width, dtype=torch.uint8))
-        outputs = edges[0].new_empty(count * self.k, 0 if is_last else width).split([len(block) for block in edges])
         for i, (part, block) in enumerate(zip(self.parts, edges, strict=True)):
-            values = block @ fold.weight.mT if is_last else fold.activated(block, out=outputs[i])
+            values = block @ fold.weight.mT if is_last else fold.activated(block)
             peaks.values[part], peaks.slots[part] = largest(values.unflatten(0, (-1, self.k)))
+            if not is_last:
+                edges[i] = values
+                if sums is not None:
+                    sums.add(i, values)
         if is_last:
             peaks.values.add_(fold.shift).relu_()
-        else:
-            edges[:] = outputs
         return peaks
 
     def run_back(
-        self, edges: list[Tensor], fold: _Fold, peaks: _Peaks, above: _Above | None
+        self, edges: list[Tensor], fold: _Fold, peaks: _Peaks, above: _Above | None, needs_below: bool
     ) -> tuple[Tensor, Tensor, list[Tensor]]:
         """What `_Fold.backward` takes, and the gradients (e, D) that come to the inputs of a layer through its map."""
-        product, total, below = torch.zeros_like(fold.weight), torch.zeros_like(fold.shift), []
+        product, total, below = torch.zeros_like(fold.weight.mT), torch.zeros_like(fold.shift), []
+        room = edges[0].new_empty(len(edges[0]), len(total) if above is None else 0)
         for i, (part, block) in enumerate(zip(self.parts, edges, strict=True)):
-            gradient, outputs = (block.new_zeros(len(block), len(total)), None) if above is None else above.take(i)
+            gradient, outputs = (room[: len(block)].zero_(), None) if above is None else above.take(i)
             at = peaks.slots[part, None].long()
             gradient.unflatten(0, (-1, self.k)).scatter_add_(1, at, peaks.values[part, None])
             if outputs is not None:
-                gradient = torch.ops.aten.threshold_backward(gradient, outputs, 0)
-            product += gradient.mT @ block
+                torch.ops.aten.threshold_backward.grad_input(gradient, outputs, 0, grad_input=gradient)
+            product += block.mT @ gradient
             total += gradient.sum(0)
-            below.append(gradient @ fold.weight)
-        return product, total, below
+            if needs_below:
+                below.append(gradient @ fold.weight)
+        return product.mT, total, below
 
     def to_points(self, above: _Above) -> Tensor:
         """(P, D) gradients of the points, from those of the edges."""
@@ -205,3 +205,32 @@ class _Blocks:
         of_neighbors, of_points = gradient.chunk(2, dim=1)
         of_points = of_points.unflatten(0, self.graph.rows.shape).sum(1)
         return of_points.index_add_(0, self.graph.rows.flatten(), of_neighbors)
+
+
+class _Sums:
+    """First and second moments of edges, block by block, about the mean of the first block: nothing cancels."""
+
+    def __init__(self, blocks: _Blocks) -> None:
+        self._found, self._count = blocks.found, blocks.graph.edges
+
+    def add(self, i: int, block: Tensor) -> None:
+        """Add the edges (e, C) of a block; the first one has number zero."""
+        if i == 0:
+            self._about = block.mean(0)
+            self._room = torch.empty_like(block)
+            self._first = torch.zeros_like(self._about)
+            self._second = self._first.diag()
+        centered = torch.sub(block, self._about, out=self._room[: len(block)])
+        weighted = centered if self._found is None else centered * self._found[i]
+        self._first += weighted.sum(0)
+        self._second += centered.mT @ weighted
+
+    def add_all(self, edges: list[Tensor]) -> None:
+        """Add all blocks."""
+        for i, block in enumerate(edges):
+            self.add(i, block)
+
+    def moments(self) -> Moments:
+        """Of all edges that were added."""
+        first = self._first / self._count
+        return Moments(self._about + first, self._second / self._count - torch.outer(first, first), self._count)
