@@ -14,6 +14,7 @@ from p2plane.experiments.comparison import MODELNET40_CPU
 from p2plane.experiments.folder import ResultsFolder
 from p2plane.experiments.galleries import better_pairs, worse_pairs
 from p2plane.experiments.hard import HARD
+from p2plane.experiments.page import make_page
 from p2plane.experiments.perform import Options, perform, training_values
 from p2plane.experiments.pictures import pairs_at
 from p2plane.experiments.rows import BASES, BY_NAME, EXTENSIONS, NETWORK, PARTS, REGISTER, ROWS, RRI, TESSERA
@@ -21,6 +22,7 @@ from p2plane.experiments.scale import SCALES
 from p2plane.experiments.scatter import slope_through_origin
 from p2plane.experiments.tables import METRICS, UNKNOWN, comparison, short
 from p2plane.training.config import settings_from
+from p2plane.work.record import read_record, write_record
 from tests.experiments.made_up import write_made_up
 
 MAE = 1 + list(METRICS).index("rotation_mae_deg")
@@ -206,3 +208,12 @@ def test_an_interrupted_training_ends_the_whole_run(folder: ResultsFolder, monke
 
 def test_the_help_names_every_experiment() -> None:
     assert [name for name in EXPERIMENTS if name not in reproduce.Name.help] == []
+
+
+def test_the_page_names_settings_as_they_were_when_a_row_was_run(folder: ResultsFolder) -> None:
+    path = write_made_up(folder.of("cpu") / "go-icp.csv", [1.0]).path
+    record = read_record(path)
+    record["settings"]["settings"] = {"time_limit": 7, "cells": 9, "max_points": 11, "trim": 0.0}
+    write_record(path, record)
+    runs = make_page([MODELNET40_CPU], folder, folder.path, "page").settings[0]
+    assert "time_limit=7, cells=9, max_points=11" in [cell.text for cell in runs.rows[0]]  # type: ignore[union-attr]

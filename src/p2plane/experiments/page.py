@@ -98,12 +98,18 @@ def _runs(experiments: Sequence[Experiment], folder: ResultsFolder) -> Table:
         results = folder.read(data, name)
         if results is not None:
             settings, environment = results.record["settings"], results.record.get("environment", {})
-            changes = ", ".join(folder.scale.row_changes.get(name, ()))
+            changes = _changed(folder.scale.row_changes.get(name, ()), settings.get("settings", {}))
             texts = [folder.scale.data[data], str(len(results)), str(settings["seed"]), str(settings["batch"])]
             texts += [_trained(settings) or changes, environment.get("finished", "")]
             lines.append((Cell(name, source=record_path(results.path)), *(Cell(text) for text in texts)))
     header = ("run", "test set", "pairs", "seed", "batch", "training, or settings changed", "finished")
     return Table(header, tuple(lines), "All runs; each links to all of its settings.")
+
+
+def _changed(changes: Sequence[str], settings: dict[str, Any]) -> str:
+    """The settings that a row changes, as they were when it was run."""
+    names = [change.partition("=")[0] for change in changes]
+    return ", ".join(f"{name}={settings[name]}" for name in names if name in settings)
 
 
 def _trained(settings: dict[str, Any]) -> str:
