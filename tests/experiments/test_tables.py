@@ -217,3 +217,11 @@ def test_the_page_names_settings_as_they_were_when_a_row_was_run(folder: Results
     write_record(path, record)
     runs = make_page([MODELNET40_CPU], folder, folder.path, "page").settings[0]
     assert "time_limit=7, cells=9, max_points=11" in [cell.text for cell in runs.rows[0]]  # type: ignore[union-attr]
+
+
+def test_results_that_are_there_need_no_weights(folder: ResultsFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("rpmnet-point", "rpmnet-plane"):
+        write_made_up(folder.of("cpu") / f"{name}.csv", [1.0])
+    monkeypatch.setattr("p2plane.training.run.train", lambda *_: pytest.fail("it was trained again"))
+    rows = ("rpmnet-point", "rpmnet-plane")
+    assert perform([MODELNET40_CPU], folder, Options(rows=rows, say=lambda _: None)) == []

@@ -77,6 +77,8 @@ def training_values(row: Row, data: str, scale: Scale) -> dict[str, Any]:
 
 
 def _complete(run: Run, folder: ResultsFolder, options: Options) -> None:
+    if folder.read(run.data, run.results_name) is not None:
+        return
     scale, data = folder.scale, folder.scale.data[run.data]
     method, changes = run.row.method, scale.row_changes.get(run.row.name, ())
     if run.row.kind == NETWORK:
@@ -85,9 +87,6 @@ def _complete(run: Run, folder: ResultsFolder, options: Options) -> None:
         if not weights.is_file():
             _train(run.row, trained_for, folder, options)
         method, changes = str(weights), run.changes
-    found = folder.read(run.data, run.results_name)
-    if found is not None:
-        return
     options.say(f"evaluating {_described(run, folder)}")
     pairs = scale.pairs_of(run.row.name)
     evaluation = Evaluation(method, data, changes, pairs, scale.points, device=options.device)
