@@ -10,15 +10,11 @@ inherits another's memory.
 from __future__ import annotations
 
 import argparse
-import ctypes
-import gc
 import json
 import statistics
 import subprocess
 import sys
-import tempfile
 from collections.abc import Callable, Iterable, Sequence
-from pathlib import Path
 from time import perf_counter, process_time
 
 import torch
@@ -27,6 +23,7 @@ from torch import Tensor
 from p2plane.data.pair import PairBatch, collate
 from p2plane.data.pairs import PairDataset
 from p2plane.data.synthetic import SyntheticShapes
+from p2plane.experiments.memory import peak_of_tensors, peak_resident
 from p2plane.matching.keypoints import take
 from p2plane.networks.dcp import DCP, DCPConfig
 from p2plane.networks.door import RegistrationNetwork
@@ -36,6 +33,7 @@ from p2plane.networks.rpmnet import RPMNet, RPMNetConfig
 from p2plane.training.losses import dcp_loss, prnet_loss, rpmnet_loss
 
 BATCH, POINTS, PRODUCT = 8, 768, 2048
+GB = 1e9
 HEADS = ("point", "plane")
 GOALS = {  # training step in mm and GB, inference in mm
     "dcp-v2": (55, 1.2, None),
@@ -134,44 +132,16 @@ def measure_memory(name: str, head: str) -> dict[str, float]:
     step = steps(name, head, batch_of_pairs())
     step["train"]()  # what is allocated once, such as the optimizer's moments, is no part of a step
     resident = {
-        f"{head} {mode} GB": statistics.median(peak_gigabytes(each) for _ in range(5)) for mode, each in step.items()
+        f"{head} {mode} GB": statistics.median(peak_resident(each) for _ in range(5)) / GB
+        for mode, each in step.items()
     }
-    return resident | {f"{head} tensors GB": peak_of_tensors(step["train"])}
+    return resident | {f"{head} tensors GB": peak_of_tensors(step["train"]) / GB}
 
 
 def seconds(action: Callable[[], object], clock: Callable[[], float]) -> float:
     start = clock()
     action()
     return clock() - start
-
-
-def peak_gigabytes(step: Callable[[], None]) -> float:
-    """Peak of resident memory during a step above the level before it (Linux with glibc)."""
-    gc.collect()
-    ctypes.CDLL("libc.so.6").malloc_trim(0)  # what was freed before must not serve the step unseen
-    Path("/proc/self/clear_refs").write_text("5")  # forget the peak so far
-    before = status("VmRSS")
-    step()
-    return (status("VmHWM") - before) / 1e6
-
-
-def peak_of_tensors(step: Callable[[], None]) -> float:
-    """The most that tensors take during a step, in GB, above the level before it."""
-    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True) as profile:
-        step()
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "trace.json"
-        profile.export_chrome_trace(str(path))
-        events = [each for each in json.loads(path.read_text())["traceEvents"] if each["name"] == "[memory]"]
-    events.sort(key=lambda each: each["ts"])
-    levels = [each["args"]["Total Allocated"] for each in events]
-    return (max(levels) - (levels[0] - events[0]["args"]["Bytes"])) / 1e9
-
-
-def status(key: str) -> int:
-    """An entry of /proc/self/status, in kB."""
-    line = next(line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith(key))
-    return int(line.split()[1])
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -66,8 +66,8 @@ SCALES = {
         "Small presets for one CPU core, equal budgets for both heads of a network; the paper's full test sets.",
         config_suffix="-small",
         same={"rpmnet-plane-ours": "rpmnet-plane"},
-        row_pairs={"go-icp": 200, **dict.fromkeys((row.name for row in PARTS), 300)},
-        row_changes={"go-icp": ("time_limit=1.5", "cells=32", "max_points=150")},
+        row_pairs={**dict.fromkeys((row.name for row in PARTS), 300)},
+        row_changes={"go-icp": ("time_limit=1", "cells=32", "max_points=150")},
         training_share={"cpu-unseen": 0.5, "icl-nuim": 0.5},
     ),
     "smoke": Scale(

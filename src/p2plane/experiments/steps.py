@@ -1,7 +1,8 @@
 """What one step of a network costs with one head or another: ``python -m p2plane.experiments.steps NETWORK HEADS ...``.
 
 Times are those of heads that take turns in one process, so that what slows the machine down slows all. Memory is the
-peak of resident memory above the level before the step, of one head in a process of its own (Linux; else none).
+most that tensors take, above the level before the step; what the C library keeps besides differs between steps by more
+than the heads do.
 """
 
 from __future__ import annotations
@@ -12,7 +13,6 @@ import subprocess
 import sys
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
-from pathlib import Path
 from time import perf_counter
 from typing import Any
 
@@ -21,6 +21,7 @@ import torch
 from p2plane.data.pair import PairBatch, collate
 from p2plane.data.pairs import PROTOCOLS, PairDataset
 from p2plane.data.synthetic import SyntheticShapes
+from p2plane.experiments.memory import peak_of_tensors
 from p2plane.networks.door import RegistrationNetwork
 from p2plane.training.config import settings_from
 
@@ -40,6 +41,8 @@ TINY: dict[str, dict[str, Any]] = {
     "prnet": {"neighbors": 6, "widths": [8, 8, 8, 8], "feature_dim": 16, "heads": 2, "hidden": 16, "keypoints": 24},
     "rpmnet": {"neighbors": 6, "feature_dim": 8, "parameter_dim": 8},
 }
+
+PHASES = ("train", "test")
 
 
 @dataclass(frozen=True)
@@ -89,27 +92,32 @@ class Steps:
         return self.model(batch.source, batch.target, batch.source_normals, batch.target_normals)
 
 
-def measured(network: str, effort: Effort) -> list[dict[str, Any]]:
+def times_of(network: str, effort: Effort) -> list[dict[str, Any]]:
     """A row for each head and phase: seconds, and how many times those of the point head."""
     times = _ask(network, list(HEADS), effort)
-    memory = {head: _ask(network, [head], effort, memory=True) for head in HEADS}
     rows = []
     for head in HEADS:
-        for phase in ("train", "test"):
+        for phase in PHASES:
             ratios = [own / point for own, point in zip(times[head][phase], times["point"][phase], strict=True)]
-            peak, base = memory[head][phase], memory["point"][phase]
-            rows.append(
-                {
-                    "network": network,
-                    "head": head,
-                    "phase": phase,
-                    "seconds": statistics.median(times[head][phase]),
-                    "time_ratio": statistics.median(ratios),
-                    "peak_bytes": peak if peak is not None else "",
-                    "memory_ratio": peak / base if peak and base else "",
-                }
-            )
+            seconds, ratio = statistics.median(times[head][phase]), statistics.median(ratios)
+            rows.append({"network": network, "head": head, "phase": phase, "seconds": seconds, "time_ratio": ratio})
     return rows
+
+
+def memory_of(network: str, effort: Effort) -> list[dict[str, Any]]:
+    """A row for each head and phase: bytes, and how many times those of the point head."""
+    peaks = {head: _ask(network, [head], effort, memory=True) for head in HEADS}
+    return [
+        {
+            "network": network,
+            "head": head,
+            "phase": phase,
+            "peak_bytes": peaks[head][phase],
+            "memory_ratio": peaks[head][phase] / peaks["point"][phase],
+        }
+        for head in HEADS
+        for phase in PHASES
+    ]
 
 
 def _ask(network: str, heads: list[str], effort: Effort, memory: bool = False) -> Any:
@@ -128,7 +136,7 @@ def _answer(network: str, heads: list[str], effort: Effort, memory: bool) -> Any
     steps = {head: Steps(network, head, effort) for head in heads}
     if memory:
         (only,) = steps.values()
-        return {"train": _peak_bytes(only.train), "test": _peak_bytes(only.test)}
+        return {"train": peak_of_tensors(only.train), "test": peak_of_tensors(only.test)}
     times: dict[str, dict[str, list[float]]] = {head: {"train": [], "test": []} for head in heads}
     for _ in range(effort.rounds):
         for head, own in steps.items():
@@ -147,22 +155,6 @@ def _seconds(step: Callable[[], None]) -> float:
     start = perf_counter()
     step()
     return perf_counter() - start
-
-
-def _peak_bytes(step: Callable[[], None]) -> int | None:
-    """Peak of resident memory during a step above the level before it; None where the system does not tell."""
-    forget = Path("/proc/self/clear_refs")
-    if not forget.exists():
-        return None
-    forget.write_text("5")  # the peak so far
-    before = _status("VmRSS")
-    step()
-    return 1024 * (_status("VmHWM") - before)
-
-
-def _status(key: str) -> int:
-    line = next(line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith(key))
-    return int(line.split()[1])
 
 
 if __name__ == "__main__":
