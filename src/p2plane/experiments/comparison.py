@@ -9,7 +9,7 @@ from p2plane.experiments.blocks import Block, Note
 from p2plane.experiments.experiment import Experiment, runs_of
 from p2plane.experiments.folder import ResultsFolder
 from p2plane.experiments.plane_for_testing import TESTED_WITH_PLANE
-from p2plane.experiments.rows import BY_NAME, METHOD, REGISTER, ROWS, RRI, TESSERA, Row
+from p2plane.experiments.rows import BY_NAME, METHOD, REGISTER, ROWS, RRI, TESSERA, TESSERA_UNSEEN, Row
 from p2plane.experiments.tables import comparison, the_rest
 
 MARKS = (
@@ -59,6 +59,6 @@ CPU_UNSEEN = experiment(
     "modelnet40-cpu-unseen",
     "Table 2",
     "ModelNet40-CPU, categories not trained with",
-    (TESSERA, REGISTER),
+    (TESSERA_UNSEEN, TESSERA, REGISTER),
 )
 ICL_NUIM = experiment("icl-nuim", "icl-nuim", "icl-nuim", "Table 3", "ICL-NUIM, normals estimated", (TESSERA, REGISTER))
