@@ -51,7 +51,7 @@ def register_table(folder: ResultsFolder) -> list[str]:
             else ""
         )
         lines.append(f"| {' | '.join(cells)} |")
-    return lines
+    return [*lines, "", _trust(folder)]
 
 
 def heads_table(folder: ResultsFolder) -> list[str]:
@@ -91,6 +91,19 @@ def with_tables(text: str, folder: ResultsFolder) -> str:
 
 def _wrong(results: Results) -> np.ndarray:
     return results.columns["angle_deg"] > FAILED_ABOVE_DEG
+
+
+def _trust(folder: ResultsFolder) -> str:
+    """How far `register` can be believed, over all test sets."""
+    found = [results for data in TEST_SETS if (results := folder.read(data, "register"))]
+    wrong = np.concatenate([_wrong(results) for results in found])
+    confident = np.concatenate([results.columns["converged"] > 0 for results in found])
+    misled, right = np.count_nonzero(confident & wrong), np.count_nonzero(~wrong)
+    return (
+        f"Over all of them, {misled} of {np.count_nonzero(confident):,} confident answers are wrong "
+        f"({misled / np.count_nonzero(confident):.2%}), and {np.mean(confident[~wrong]):.1%} of {right:,} right answers "
+        "are confident."
+    )
 
 
 def _errors(results: Results, data: str) -> list[str]:
