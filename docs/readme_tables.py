@@ -98,11 +98,10 @@ def _trust(folder: ResultsFolder) -> str:
     found = [results for data in TEST_SETS if (results := folder.read(data, "register"))]
     wrong = np.concatenate([_wrong(results) for results in found])
     confident = np.concatenate([results.columns["converged"] > 0 for results in found])
-    misled, right = np.count_nonzero(confident & wrong), np.count_nonzero(~wrong)
+    misled, said, right = (np.count_nonzero(each) for each in (confident & wrong, confident, ~wrong))
     return (
-        f"Over all of them, {misled} of {np.count_nonzero(confident):,} confident answers are wrong "
-        f"({misled / np.count_nonzero(confident):.2%}), and {np.mean(confident[~wrong]):.1%} of {right:,} right answers "
-        "are confident."
+        f"Over all of them, {misled} of {said:,} confident answers are wrong ({misled / said:.2%}), "
+        f"and {np.mean(confident[~wrong]):.1%} of {right:,} right answers are confident."
     )
 
 
