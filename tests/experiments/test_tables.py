@@ -17,7 +17,18 @@ from p2plane.experiments.hard import HARD
 from p2plane.experiments.page import make_page
 from p2plane.experiments.perform import Options, perform, training_values
 from p2plane.experiments.pictures import pairs_at
-from p2plane.experiments.rows import BASES, BY_NAME, EXTENSIONS, NETWORK, PARTS, REGISTER, ROWS, RRI, TESSERA
+from p2plane.experiments.rows import (
+    BASES,
+    BY_NAME,
+    EXTENSIONS,
+    NETWORK,
+    PARTS,
+    REGISTER,
+    ROWS,
+    RRI,
+    TESSERA,
+    TESSERA_UNSEEN,
+)
 from p2plane.experiments.scale import SCALES
 from p2plane.experiments.scatter import slope_through_origin
 from p2plane.experiments.tables import METRICS, UNKNOWN, comparison, short
@@ -136,7 +147,7 @@ def test_every_experiment_says_what_was_not_run(name: str, folder: ResultsFolder
 @pytest.mark.parametrize("scale", ["full", "small", "smoke"])
 @pytest.mark.parametrize("data", ["cpu", "cpu-unseen", "icl-nuim"])
 def test_every_network_has_a_config_at_every_scale(scale: str, data: str) -> None:
-    for row in (row for row in BY_NAME.values() if row.kind == NETWORK and row not in PARTS):
+    for row in (row for row in BY_NAME.values() if row.kind == NETWORK and row not in (*PARTS, TESSERA_UNSEEN)):
         settings = settings_from(training_values(row, data, SCALES[scale]))
         assert settings.data[0].half == ("first" if data == "cpu-unseen" else "both")
         assert settings.data[0].name == (
@@ -145,6 +156,13 @@ def test_every_network_has_a_config_at_every_scale(scale: str, data: str) -> Non
         head = getattr(settings.model.config, "head", None)
         if head is not None and row.name not in ("dcp-v1",):
             assert head.head == ("plane" if "-plane" in row.name else "point")
+
+
+@pytest.mark.parametrize("scale", ["full", "small", "smoke"])
+def test_tessera_for_unseen_categories_is_trained_on_the_others_alone(scale: str) -> None:
+    settings = settings_from(training_values(TESSERA_UNSEEN, "cpu-unseen", SCALES[scale]))
+    assert {each.half for each in settings.data} == {"first"}
+    assert {each.name for each in settings.data} == {"synthetic" if scale == "smoke" else "modelnet40"}
 
 
 @pytest.mark.parametrize("scale", ["full", "small", "smoke"])
