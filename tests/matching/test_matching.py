@@ -86,19 +86,59 @@ def test_absent_targets_are_never_picked():
     assert match[..., 2].abs().max() == 0
 
 
-@pytest.mark.parametrize("sample", [False, True])
-def test_picks_are_the_hard_match_that_is_not_written_out(sample):
+def test_picks_are_the_hard_match_that_is_not_written_out():
     logits, values = random(3, 6, 5).requires_grad_(), random(3, 5, 4, seed=1).requires_grad_()
     logits.data[1, :, 2] = float("-inf")
     G = random(3, 6, 4, seed=2)
     answers = []
-    for pick in (lambda **noise: Picks(logits.exp(), **noise), lambda **noise: hard_match(logits, **noise)):
-        picked = pick(sample=sample, generator=torch.Generator().manual_seed(5)) @ values
+    for match in (Picks(logits.exp()), hard_match(logits)):
+        picked = match @ values
         answers.append((picked, *torch.autograd.grad(picked, (logits, values), G)))
     for ours, written_out in zip(*answers, strict=True):
         assert_close(ours, written_out)
     with torch.no_grad():
-        assert torch.equal(Picks(logits.exp(), sample, torch.Generator().manual_seed(5)) @ values, answers[0][0])
+        assert torch.equal(Picks(logits.exp()) @ values, answers[0][0])
+
+
+def test_sampled_picks_and_their_gradients_are_distributed_as_those_of_the_sampled_hard_match():
+    """For each pick apart, as the noise of the gradient depends on it: the mean and the spread over many rows."""
+    rows = 40000
+    row = torch.tensor([0.5, float("-inf"), 1.5, 0.0], dtype=torch.float64)
+    values, G = random(1, 4, 3, seed=1), random(1, 1, 3, seed=2).expand(1, rows, 3)
+    answers = []
+    for pick in (lambda logits, noise: Picks(3 * logits.exp(), True, noise), _sampled):
+        logits = row.repeat(1, rows, 1).requires_grad_()
+        picked = pick(logits, torch.Generator().manual_seed(5)) @ values
+        (gradient,) = torch.autograd.grad(picked, logits, G)
+        indices = (picked[0, :, None] - values[0]).abs().sum(-1).argmin(-1)
+        answers.append((indices, gradient[0]))
+    (ours, by_ours), (written_out, by_written_out) = answers
+    for index in range(4):
+        share, expected = (ours == index).double().mean(), row.softmax(-1)[index]
+        assert_close(share, expected, rtol=0, atol=0.01)
+        if index == 1:
+            assert share == 0  # absent
+            continue
+        for moment in (1, 2):
+            mine, theirs = (by[of == index].pow(moment) for of, by in ((ours, by_ours), (written_out, by_written_out)))
+            error = (mine.var(0) / len(mine) + theirs.var(0) / len(theirs)).sqrt()
+            assert ((mine.mean(0) - theirs.mean(0)).abs() <= 4 * error + 1e-12).all()
+
+
+def _sampled(logits: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
+    return hard_match(logits, sample=True, generator=generator)
+
+
+def test_the_generator_decides_what_is_picked_and_its_gradient():
+    match, values = random(2, 30, 5).exp().requires_grad_(), random(2, 5, 3, seed=1)
+
+    def answer(seed: int) -> torch.Tensor:
+        picked = Picks(match, True, torch.Generator().manual_seed(seed)) @ values
+        (gradient,) = torch.autograd.grad(picked.square().sum(), match)
+        return torch.cat([picked.flatten(), gradient.flatten()])
+
+    assert torch.equal(answer(1), answer(1))
+    assert not torch.equal(answer(1), answer(2))
 
 
 @pytest.mark.parametrize("sample", [False, True])

@@ -88,9 +88,8 @@ def register(
     target: Tensor,
     source_normals: Tensor,
     target_normals: Tensor,
-    generator: torch.Generator | None = None,
 ) -> list[tuple[Tensor, Tensor]]:
-    """The pose (B, 4, 4) and the match (B, N, M) of each round."""
+    """The pose (B, 4, 4) and the match (B, N, M) of each round; a hard match is the likeliest one."""
     config, rounds = network.config, []
     T = torch.eye(4, dtype=source.dtype).expand(len(source), 4, 4)
     for _ in range(config.train_rounds if network.training else config.test_rounds):
@@ -106,7 +105,7 @@ def register(
         else:
             pointers = match / (weights + 1e-5)[..., None]
             if config.plane_match == "hard":
-                pointers = hard_match(log_match, sample=network.training, generator=generator)
+                pointers = hard_match(log_match)
             tensors = torch.einsum("bnm,bmi,bmj->bnij", pointers, target_normals, target_normals)
             T = point_to_distribution(source, pointers @ target, tensors, weights).T_target_source
         rounds.append((T, match))

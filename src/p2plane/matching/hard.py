@@ -62,7 +62,11 @@ class _OneHot(torch.autograd.Function):
 
 @dataclass(frozen=True)
 class Picks:
-    """`hard_match` that is never written out: ``Picks(match) @ values`` is ``hard_match(match.log()) @ values``.
+    """A hard match that is never written out: ``Picks(match) @ values`` is ``hard_match(match.log()) @ values``.
+
+    With `sample`, row i picks j with probability ``match_ij / sum_j match_ij``, by one random number for a row; Gumbel
+    noise is drawn only for the gradient, as it is distributed where it has led to that pick. So picks and gradients are
+    distributed as those of `hard_match`, for less than half of the noise.
 
     Neither the hard match, nor its softmax, nor the noise is kept for backward: they are made again, some clouds at a
     time. Rows of the match need not sum to one. One that sums to less than `SMALLEST_SHARE` has no gradient.
@@ -77,26 +81,35 @@ class Picks:
 
     def __matmul__(self, values: Tensor) -> Tensor:
         """(B, N, C) of values (B, M, C), one row of them for each row of the match."""
-        if self.sample or (torch.is_grad_enabled() and (self.match.requires_grad or values.requires_grad)):
-            picked: Tensor = _Picked.apply(self.match, values, self.sample, self.generator)
-            return picked
-        return _rows(values, self.match.argmax(dim=-1))
+        indices = _draw(self.match.detach(), self.generator) if self.sample else self.match.argmax(dim=-1)
+        if not torch.is_grad_enabled() or not (self.match.requires_grad or values.requires_grad):
+            return _rows(values, indices)
+        picked: Tensor = _Picked.apply(self.match, values, indices, _seed(self.generator) if self.sample else None)
+        return picked
+
+
+def _draw(match: Tensor, generator: torch.Generator | None) -> Tensor:
+    """(B, N) random columns of a match (B, N, M), each by its share of its row: where the running sum passes a number.
+
+    A column without a share is never drawn, but where a row has no others.
+    """
+    below_one = 1 - torch.finfo(match.dtype).eps
+    indices = torch.empty(match.shape[:2], dtype=torch.int64, device=match.device)
+    for some in _blocks(match):
+        running = match[some].cumsum(dim=-1)
+        total = running[..., -1:]
+        uniform = torch.rand(total.shape, dtype=match.dtype, device=match.device, generator=generator)
+        indices[some] = torch.searchsorted(running, uniform.mul_(below_one).mul_(total), right=True)[..., 0]
+    return indices.clamp_max_(match.shape[-1] - 1)
 
 
 class _Picked(torch.autograd.Function):
-    """Rows of values where rows of the match, disturbed if asked, have their largest entries."""
+    """Rows of values at the indices, with the gradient of a soft match: with noise if there is a seed."""
 
     @staticmethod
-    def forward(  # type: ignore[override]
-        ctx: Any, match: Tensor, values: Tensor, sample: bool, generator: torch.Generator | None
-    ) -> Tensor:
-        noise = _Noise(match, generator) if sample else None
-        indices = torch.empty(match.shape[:2], dtype=torch.int64, device=match.device)
-        for some in _blocks(match):
-            disturbed = match[some] if noise is None else noise.factors(match[some].shape, match).mul_(match[some])
-            indices[some] = disturbed.argmax(dim=-1)
+    def forward(ctx: Any, match: Tensor, values: Tensor, indices: Tensor, seed: int | None) -> Tensor:  # type: ignore[override]
         ctx.save_for_backward(match, values, indices)
-        ctx.noise = noise
+        ctx.seed = seed
         return _rows(values, indices)
 
     @staticmethod
@@ -105,11 +118,11 @@ class _Picked(torch.autograd.Function):
         match, values, indices = ctx.saved_tensors
         by_match = by_values = None
         if ctx.needs_input_grad[0]:
-            noise = None if ctx.noise is None else ctx.noise.again()
+            generator = None if ctx.seed is None else torch.Generator(match.device).manual_seed(ctx.seed)
             by_match = torch.empty_like(match)
             for some in _blocks(match):
                 # With q the factors of the noise, the soft match is q m / sum(q m).
-                factors = None if noise is None else noise.factors(match[some].shape, match)
+                factors = None if generator is None else _factors(match[some], indices[some], generator)
                 disturbed = match[some] if factors is None else match[some] * factors
                 total = disturbed.sum(-1, keepdim=True)
                 inverse = total.reciprocal().masked_fill_(total < SMALLEST_SHARE, 0.0)
@@ -121,25 +134,28 @@ class _Picked(torch.autograd.Function):
         return by_match, by_values, None, None
 
 
-class _Noise:
-    """Gumbel noise that can be drawn a second time."""
+def _factors(match: Tensor, indices: Tensor, generator: torch.Generator) -> Tensor:
+    """(B, N, M) exponentials of the Gumbel noise that has made each row pick its index (B, N).
 
-    def __init__(self, like: Tensor, generator: torch.Generator | None) -> None:
-        if generator is None:  # a seed from torch's own random numbers, which are those of a run
-            seed = int(torch.randint(2**62, ()))
-            generator = torch.Generator(like.device).manual_seed(seed)
-        self.generator, self.state = generator, generator.get_state()
+    The one with the largest ``m_j / e_j``, for standard exponential e_j, is picked. The smallest of the ``e_j / m_j``
+    is exponential with the rate sum_j m_j, whichever it is; as exponential numbers have no memory, what the others
+    exceed it by is again exponential, with the rate m_j each.
+    """
+    noise = _exponential(match.shape, match, generator).scatter_(-1, indices[..., None], 0.0)
+    total = match.sum(-1, keepdim=True)
+    first = _exponential(total.shape, match, generator).div_(total).masked_fill_(total < SMALLEST_SHARE, 1.0)
+    return noise.addcmul_(first, match).clamp_min_(torch.finfo(match.dtype).tiny).reciprocal_()
 
-    def factors(self, shape: torch.Size, like: Tensor) -> Tensor:
-        """The exponential of the noise, with which a match is multiplied where its logarithm is added to."""
-        noise = torch.rand(shape, dtype=like.dtype, device=like.device, generator=self.generator)
-        return noise.clamp_min_(torch.finfo(like.dtype).tiny).log_().neg_().reciprocal_()
 
-    def again(self) -> _Noise:
-        """The same noise from its beginning."""
-        generator = torch.Generator(self.generator.device)
-        generator.set_state(self.state)
-        return _Noise(torch.empty(0), generator)
+def _exponential(shape: torch.Size, like: Tensor, generator: torch.Generator) -> Tensor:
+    noise = torch.rand(shape, dtype=like.dtype, device=like.device, generator=generator)
+    return noise.clamp_min_(torch.finfo(like.dtype).tiny).log_().neg_()
+
+
+def _seed(generator: torch.Generator | None) -> int:
+    """Of noise that is drawn in backward, whenever that is."""
+    device = "cpu" if generator is None else generator.device
+    return int(torch.randint(2**62, (), generator=generator, device=device))
 
 
 def _blocks(match: Tensor) -> Iterator[tuple[slice, slice]]:
