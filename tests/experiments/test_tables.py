@@ -15,7 +15,7 @@ from p2plane.experiments.folder import ResultsFolder
 from p2plane.experiments.galleries import better_pairs, worse_pairs
 from p2plane.experiments.hard import HARD
 from p2plane.experiments.page import make_page
-from p2plane.experiments.perform import Options, perform, training_values
+from p2plane.experiments.perform import Options, head_settings, perform, training_values
 from p2plane.experiments.pictures import pairs_at
 from p2plane.experiments.rows import (
     BASES,
@@ -23,6 +23,7 @@ from p2plane.experiments.rows import (
     EXTENSIONS,
     NETWORK,
     PARTS,
+    PLANES_ALONE,
     REGISTER,
     ROWS,
     RRI,
@@ -33,12 +34,13 @@ from p2plane.experiments.scale import SCALES
 from p2plane.experiments.scatter import slope_through_origin
 from p2plane.experiments.tables import METRICS, UNKNOWN, comparison, short
 from p2plane.training.config import settings_from
+from p2plane.training.files import with_changes
 from p2plane.work.record import read_record, write_record
 from tests.experiments.made_up import write_made_up
 
 MAE = 1 + list(METRICS).index("rotation_mae_deg")
 
-TABLE_1 = (*ROWS, RRI, TESSERA, REGISTER)
+TABLE_1 = (*ROWS, PLANES_ALONE, RRI, TESSERA, REGISTER)
 
 
 @pytest.fixture
@@ -156,6 +158,16 @@ def test_every_network_has_a_config_at_every_scale(scale: str, data: str) -> Non
         head = getattr(settings.model.config, "head", None)
         if head is not None and row.name not in ("dcp-v1",):
             assert head.head == ("plane" if "-plane" in row.name else "point")
+
+
+@pytest.mark.parametrize("scale", ["full", "small", "smoke"])
+def test_what_is_tested_with_another_head_has_all_that_the_extension_has_for_it(scale: str) -> None:
+    for base, extension in zip(BASES, EXTENSIONS, strict=True):
+        own, others = (training_values(row, "cpu", SCALES[scale]) for row in (base, extension))
+        changes = [f"model.{change}" for change in head_settings(extension, "cpu", SCALES[scale])]
+        tested, trained = (settings_from(each).model.config for each in (with_changes(own, changes), others))
+        assert tested.head == trained.head != settings_from(own).model.config.head
+        assert getattr(tested, "plane_match", "") == getattr(trained, "plane_match", "")
 
 
 @pytest.mark.parametrize("scale", ["full", "small", "smoke"])

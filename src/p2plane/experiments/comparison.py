@@ -9,7 +9,7 @@ from p2plane.experiments.blocks import Block, Note
 from p2plane.experiments.experiment import Experiment, runs_of
 from p2plane.experiments.folder import ResultsFolder
 from p2plane.experiments.plane_for_testing import TESTED_WITH_PLANE
-from p2plane.experiments.rows import BY_NAME, METHOD, REGISTER, ROWS, RRI, TESSERA, TESSERA_UNSEEN, Row
+from p2plane.experiments.rows import BY_NAME, METHOD, PLANES_ALONE, REGISTER, ROWS, RRI, TESSERA, TESSERA_UNSEEN, Row
 from p2plane.experiments.tables import comparison, the_rest
 
 MARKS = (
@@ -51,7 +51,7 @@ MODELNET40_CPU = experiment(
     "modelnet40-cpu",
     "Table 1",
     "ModelNet40-CPU: composed, partial, unduplicated",
-    (RRI, TESSERA, REGISTER),
+    (PLANES_ALONE, RRI, TESSERA, REGISTER),
 )
 CPU_UNSEEN = experiment(
     "cpu-unseen",
@@ -59,6 +59,13 @@ CPU_UNSEEN = experiment(
     "modelnet40-cpu-unseen",
     "Table 2",
     "ModelNet40-CPU, categories not trained with",
-    (TESSERA_UNSEEN, TESSERA, REGISTER),
+    (PLANES_ALONE, TESSERA_UNSEEN, TESSERA, REGISTER),
 )
-ICL_NUIM = experiment("icl-nuim", "icl-nuim", "icl-nuim", "Table 3", "ICL-NUIM, normals estimated", (TESSERA, REGISTER))
+ICL_NUIM = experiment(
+    "icl-nuim",
+    "icl-nuim",
+    "icl-nuim",
+    "Table 3",
+    "ICL-NUIM, normals estimated",
+    (PLANES_ALONE, TESSERA, REGISTER),
+)

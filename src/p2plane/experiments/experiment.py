@@ -21,8 +21,8 @@ class Run:
     """Of a network: what it was trained for, where that is not this test set."""
     name: str = ""
     """Of the results file, where it is not that of the row."""
-    changes: tuple[str, ...] = ()
-    """Settings that differ from those that it was trained with."""
+    head_of: Row | None = None
+    """Of a network: whose head it is tested with, where that is not its own."""
 
     @property
     def results_name(self) -> str:

@@ -76,6 +76,13 @@ def training_values(row: Row, data: str, scale: Scale) -> dict[str, Any]:
     return values
 
 
+def head_settings(row: Row, data: str, scale: Scale) -> tuple[str, ...]:
+    """What a row has for its head, as settings of another network of its kind."""
+    model = training_values(row, data, scale)["model"]
+    match = (f"plane_match={model['plane_match']}",) if "plane_match" in model else ()
+    return (*(f"head.{name}={value}" for name, value in model["head"].items()), *match)
+
+
 def _complete(run: Run, folder: ResultsFolder, options: Options) -> None:
     if folder.read(run.data, run.results_name) is not None:
         return
@@ -86,7 +93,7 @@ def _complete(run: Run, folder: ResultsFolder, options: Options) -> None:
         weights = folder.weights(trained_for, run.row.name)
         if not weights.is_file():
             _train(run.row, trained_for, folder, options)
-        method, changes = str(weights), run.changes
+        method, changes = str(weights), head_settings(run.head_of, trained_for, scale) if run.head_of else ()
     options.say(f"evaluating {_described(run, folder)}")
     pairs = scale.pairs_of(run.row.name)
     evaluation = Evaluation(method, data, changes, pairs, scale.points, device=options.device)

@@ -39,7 +39,10 @@ PLANE_FOR_TESTING = Experiment(
     "Table 5",
     (
         *(Run(row, "cpu") for row in (*BASES, *EXTENSIONS)),
-        *(Run(row, "cpu", name=_name(row), changes=("head.head=plane",)) for row in BASES),
+        *(
+            Run(base, "cpu", name=_name(base), head_of=extension)
+            for base, extension in zip(BASES, EXTENSIONS, strict=True)
+        ),
     ),
     _render,
 )

@@ -77,6 +77,16 @@ OUR_HEAD = Row(
 )
 """The plane head as we have it: the mean of the partners, the averaged normal tensor, and the exact gradient."""
 
+PLANES_ALONE = Row(
+    "prnet-planes-alone",
+    "PRNet + plane, planes alone",
+    NETWORK,
+    base="prnet-point",
+    config="prnet-plane",
+    changes=("model.head.point_share=0",),
+)
+"""PRNet's plane head as the paper has it: without the little point-to-point of ours."""
+
 RRI = Row("deepgmr-rri", "DeepGMR, RRI", NETWORK, config="deepgmr", changes=("model.features=rri",))
 """DeepGMR with the features that no motion changes, its authors' choice; the paper's row here has coordinates."""
 
@@ -104,7 +114,18 @@ PARTS = (
 
 BY_NAME = {
     row.name: row
-    for row in (*ROWS, RRI, PUBLISHED_HEAD, EXACT_HEAD, OUR_HEAD, TESSERA, TESSERA_UNSEEN, REGISTER, *PARTS)
+    for row in (
+        *ROWS,
+        PLANES_ALONE,
+        RRI,
+        PUBLISHED_HEAD,
+        EXACT_HEAD,
+        OUR_HEAD,
+        TESSERA,
+        TESSERA_UNSEEN,
+        REGISTER,
+        *PARTS,
+    )
 }
 EXTENSIONS = tuple(row for row in ROWS if row.base is not None)
 """The three with a plane head, each with its base."""
