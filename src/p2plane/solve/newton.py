@@ -41,6 +41,10 @@ class Minimum(NamedTuple):
         """Some pairs of the batch."""
         return Minimum(*(part[index] for part in self))
 
+    def put(self, index: Tensor, some: Minimum) -> Minimum:
+        """The same with some pairs of the batch in the place of those at the index."""
+        return Minimum(*(whole.index_copy(0, index, part) for whole, part in zip(self, some, strict=True)))
+
 
 def newton(quadratic: Quadratic, T: Tensor, chart: Chart, limits: Limits, careful: bool = False) -> Minimum:
     """Newton's method from T: damped where the energy bends downwards or a step would raise it.
