@@ -20,6 +20,8 @@ from p2plane.evaluation.run import evaluate
 from p2plane.evaluation.testsets import TEST_SETS, PairSource, open_test_set
 from p2plane.evaluation.text import described
 from p2plane.evaluation.worker import Evaluation, Worker
+from p2plane.methods import METHODS
+from p2plane.work.record import agreed_record, write_record
 from tests.evaluation.tiny import tiny_evaluation, tiny_weights
 
 
@@ -56,6 +58,13 @@ def test_the_table_is_that_of_the_metrics(undisturbed: Results, weights: Path) -
     expected["chamfer_mean"] = float(metrics.modified_chamfer(T, T_true, source, target, whole).mean())
     assert {name: undisturbed.summary[name] for name in expected} == pytest.approx(expected, rel=1e-6)
     assert f"{expected['rotation_mae_deg']:.6f}" in described(undisturbed)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_a_run_with_the_settings_of_any_method_goes_on(method: str, tmp_path: Path) -> None:
+    settings = Worker.start(Evaluation(method, "synthetic-cpu")).settings()
+    write_record(tmp_path / "rows.csv", {"settings": settings})
+    assert agreed_record(tmp_path / "rows.csv", settings)["settings"]["method"] == method
 
 
 @pytest.mark.parametrize("share", [0.01, 0.3, 0.31, 0.72, 0.9999])

@@ -42,7 +42,7 @@ def write_record(path: Path, record: Mapping[str, Any]) -> None:
 def agreed_record(path: Path, settings: dict[str, Any], free: tuple[str, ...] = ()) -> dict[str, Any]:
     """The record to go on with: that of the file, if it is of the same settings but for the free ones."""
     record = read_record(path)
-    before = record["settings"]
+    before, settings = record["settings"], json.loads(json.dumps(settings))  # as the file has them: without tuples
     for name in {**before, **settings}:
         if before.get(name) != settings.get(name) and name not in free:
             raise ValueError(
