@@ -10,7 +10,7 @@ from p2plane.evaluation.results import FAILED_ABOVE_DEG, Results
 from p2plane.experiments.folder import ResultsFolder
 from p2plane.experiments.paper import paper_row
 from p2plane.experiments.perform import training_values
-from p2plane.experiments.rows import BASES, EXTENSIONS, Row
+from p2plane.experiments.rows import BASES, EXACT_HEAD, EXTENSIONS, PUBLISHED_HEAD, Row
 from p2plane.experiments.scale import SCALES
 from p2plane.experiments.tables import METRICS, UNKNOWN, short
 
@@ -74,7 +74,26 @@ def heads_table(folder: ResultsFolder) -> list[str]:
     return lines
 
 
-TABLES = {"register": register_table, "heads": heads_table}
+KINDS_OF_HEADS = {
+    "rpmnet-point": ("point, as published", "the mean of the partners"),
+    PUBLISHED_HEAD.name: ("plane, as the paper has it", "one partner drawn at random, eigenvector, penalty"),
+    EXACT_HEAD.name: ("plane, the gradient exact", "one partner drawn at random, its normal, exact"),
+    "rpmnet-plane": ("plane, ours", "the mean of the partners, the averaged normal tensor, exact"),
+}
+
+
+def kinds_table(folder: ResultsFolder) -> list[str]:
+    """RPMNet with each kind of plane head, with true and with estimated normals."""
+    header = ("RPMNet's head", "match, normals, gradient", TEST_SETS["cpu"], TEST_SETS["cpu-noisy"])
+    lines = [f"| {' | '.join(header)} |", f"|{' --- |' * len(header)}"]
+    for name, about in KINDS_OF_HEADS.items():
+        found = [folder.read(data, name) for data in ("cpu", "cpu-noisy")]
+        errors = [short(results.summary["rotation_mae_deg"]) if results else UNKNOWN for results in found]
+        lines.append(f"| {' | '.join((*about, *errors))} |")
+    return lines
+
+
+TABLES = {"register": register_table, "heads": heads_table, "kinds of plane heads": kinds_table}
 
 
 def with_tables(text: str, folder: ResultsFolder) -> str:
