@@ -148,8 +148,12 @@ def _factors(match: Tensor, indices: Tensor, generator: torch.Generator) -> Tens
 
 
 def _exponential(shape: torch.Size, like: Tensor, generator: torch.Generator) -> Tensor:
-    noise = torch.rand(shape, dtype=like.dtype, device=like.device, generator=generator)
-    return noise.clamp_min_(torch.finfo(like.dtype).tiny).log_().neg_()
+    """Standard exponential numbers, never zero. Of 16 random bits each, which on a CPU halves the time of drawing them."""
+    count = shape.numel()
+    bits = torch.empty(count // 4 + 1, dtype=torch.int64, device=like.device)
+    bits.random_(-(2**63), None, generator=generator)
+    uniform = bits.view(torch.int16)[:count].view(shape).to(like.dtype)
+    return uniform.add_(2**15 + 0.5).mul_(2**-16).log_().neg_()
 
 
 def _seed(generator: torch.Generator | None) -> int:
