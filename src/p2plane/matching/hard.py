@@ -148,7 +148,7 @@ def _factors(match: Tensor, indices: Tensor, generator: torch.Generator) -> Tens
 
 
 def _exponential(shape: torch.Size, like: Tensor, generator: torch.Generator) -> Tensor:
-    """Standard exponential numbers, never zero. Of 16 random bits each, which on a CPU halves the time of drawing them."""
+    """Standard exponential numbers, never zero; of 16 random bits each, which on a CPU halves the time of a draw."""
     count = shape.numel()
     bits = torch.empty(count // 4 + 1, dtype=torch.int64, device=like.device)
     bits.random_(-(2**63), None, generator=generator)
