@@ -5,9 +5,6 @@ takes more is the median over the turns, in which the heads follow one another. 
 above the level before the step, and that of tensors alone: what the allocator of the C library keeps besides differs by
 some percent from step to step, which is more than the heads do. Each network runs in a process of its own, so that none
 inherits another's memory.
-
-Machines differ in how fast they are besides products. So ``--plain`` also times the point heads of DCP-v2 and PRNet as
-the tests have them: the same functions, written down without a thought of speed, like the published programs.
 """
 
 from __future__ import annotations
@@ -18,8 +15,6 @@ import statistics
 import subprocess
 import sys
 from collections.abc import Callable, Iterable, Sequence
-from importlib import import_module
-from pathlib import Path
 from time import perf_counter, process_time
 
 import torch
@@ -40,7 +35,6 @@ from p2plane.training.losses import dcp_loss, prnet_loss, rpmnet_loss
 BATCH, POINTS, PRODUCT = 8, 768, 2048
 GB = 1e9
 HEADS = ("point", "plane")
-PLAIN = ("dcp-v2", "prnet")
 GOALS = {  # training step in mm and GB, inference in mm
     "dcp-v2": (55, 1.2, None),
     "prnet": (95, 2.5, None),
@@ -115,33 +109,11 @@ def head_step(name: str, head: str, batch: PairBatch) -> Callable[[], None]:
     return step
 
 
-def plain_step(name: str, batch: PairBatch) -> Callable[[], None]:
-    """A training step of the plain version of a network with the point head."""
-    sys.path.append(str(Path(__file__).parents[1]))
-    plain = import_module("tests.networks.plain")
-    model = network(name, "point").train()
-    optimizer = torch.optim.Adam(model.parameters(), lr=1e-4)
-    T_true = batch.T_target_source
-
-    def step() -> None:
-        optimizer.zero_grad(set_to_none=True)
-        if name == "prnet":
-            _, loss = plain.prnet(model, batch.source, batch.target, T_true, rounds=2)
-        else:
-            loss = dcp_loss(plain.dcp(model, batch.source, batch.target), T_true)
-        loss.backward()
-        optimizer.step()
-
-    return step
-
-
-def measure_times(name: str, rounds: int, plain: bool, clock: Callable[[], float]) -> dict[str, float]:
+def measure_times(name: str, rounds: int, clock: Callable[[], float]) -> dict[str, float]:
     """Medians of times in mm for each head, which take turns; the product is measured before each of them."""
     batch = batch_of_pairs()
     of_heads = {head: steps(name, head, batch) | {"alone": head_step(name, head, batch)} for head in HEADS}
     contestants = {f"{head} {mode}": of_heads[head][mode] for mode in ("train", "test", "alone") for head in HEADS}
-    if plain and name in PLAIN:
-        contestants["plain train"] = plain_step(name, batch)
     left, right = torch.randn(PRODUCT, PRODUCT), torch.randn(PRODUCT, PRODUCT)
     times: dict[str, list[float]] = {key: [] for key in contestants}
     for turn in range(1 + rounds):
@@ -152,11 +124,7 @@ def measure_times(name: str, rounds: int, plain: bool, clock: Callable[[], float
                 times[key].append(ratio)
     result = {key: statistics.median(values) for key, values in times.items()}
     more = (plane / point for point, plane in zip(times["point train"], times["plane train"], strict=True))
-    result["plane more"] = statistics.median(more)
-    if "plain train" in times:
-        faster = (slow / ours for slow, ours in zip(times["plain train"], times["point train"], strict=True))
-        result["faster than plain"] = statistics.median(faster)
-    return result
+    return result | {"plane more": statistics.median(more)}
 
 
 def measure_memory(name: str, head: str) -> dict[str, float]:
@@ -182,20 +150,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--rounds", type=int, default=5, help="over which times are medians")
     parser.add_argument("--only", choices=tuple(GOALS), help="one network")
     parser.add_argument("--cpu", action="store_true", help="CPU time of one thread, where others use the machine too")
-    parser.add_argument("--plain", action="store_true", help="the plain versions of the tests too")
     parser.add_argument("--part", choices=("times", *HEADS), help="measure here, and print numbers for a program")
     options = parser.parse_args(arguments)
     if options.cpu:
         torch.set_num_threads(1)
     if options.part == "times":
-        clock = process_time if options.cpu else perf_counter
-        print(json.dumps(measure_times(options.only, options.rounds, options.plain, clock)))
+        print(json.dumps(measure_times(options.only, options.rounds, process_time if options.cpu else perf_counter)))
         return 0
     if options.part:
         print(json.dumps(measure_memory(options.only, options.part)))
         return 0
-    timed = "CPU time" if options.cpu else "wall time"
-    print(f"batch {BATCH} of {POINTS} points, {torch.get_num_threads()} threads, {timed}, torch {torch.__version__}")
+    clock = "CPU time" if options.cpu else "wall time"
+    print(f"batch {BATCH} of {POINTS} points, {torch.get_num_threads()} threads, {clock}, torch {torch.__version__}")
     print("network  head   train mm   train GB   in tensors    test mm    test GB   head alone, of a training step")
     for name in [options.only] if options.only else GOALS:
         report(name, {key: value for part in ("times", *HEADS) for key, value in elsewhere(name, part, options)})
@@ -205,7 +171,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def elsewhere(name: str, part: str, options: argparse.Namespace) -> Iterable[tuple[str, float]]:
     """What is measured in a process of its own."""
     command = [sys.executable, __file__, "--only", name, "--part", part, "--rounds", str(options.rounds)]
-    command += [f"--{flag}" for flag in ("cpu", "plain") if getattr(options, flag)]
+    command += ["--cpu"] if options.cpu else []
     answer = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
     return json.loads(answer.splitlines()[-1]).items()
 
@@ -226,9 +192,6 @@ def report(name: str, results: dict[str, float]) -> None:
         f"{'':8s} plane head: {time_ratio - 1:+.1%} time, {tensors - 1:+.1%} memory of tensors (goals: +5 %, +1 %), "
         f"{resident - 1:+.1%} resident"
     )
-    if "plain train" in results:
-        faster, plain = results["faster than plain"], results["plain train"]
-        print(f"{'':8s} point head: {faster:.2f} times as fast as written down plainly, which takes {plain:.1f} mm")
 
 
 if __name__ == "__main__":
