@@ -32,3 +32,11 @@ def test_one_pair_supports_itself():
 def test_pairs_without_weight_have_no_support_and_nothing_is_nan():
     source, partners = half_wrong()
     assert (consistency(source, partners, torch.zeros(1, 60), torch.tensor([0.05])) == 0).all()
+
+
+def test_only_the_ratios_of_weights_count():
+    source, partners = half_wrong()
+    one, tiny = (
+        consistency(source, partners, torch.full((1, 60), weight), torch.tensor([0.05])) for weight in (1.0, 1e-6)
+    )
+    torch.testing.assert_close(tiny, one)

@@ -28,10 +28,15 @@ def consistency(source: Tensor, partners: Tensor, weights: Tensor, tolerance: Te
     with torch.no_grad():  # gradient stops here: whom to believe is a choice
         apart = torch.cdist(source, source) - torch.cdist(partners, partners)
         compatible = (1 - (apart / tolerance[:, None, None]).square()).clamp_min(0)
+        weights = _with_best_one(weights)  # their powers would vanish in float32
         compatible = compatible * weights[:, :, None] * weights[:, None]
         compatible = compatible * (compatible @ compatible)
-        support = compatible.sum(-1)
+        support = _with_best_one(compatible.sum(-1))
         for _ in range(steps):
-            support = (compatible @ support[..., None]).squeeze(-1)
-            support = support / support.amax(-1, keepdim=True).clamp_min(torch.finfo(support.dtype).tiny)
+            support = _with_best_one((compatible @ support[..., None]).squeeze(-1))
         return support
+
+
+def _with_best_one(values: Tensor) -> Tensor:
+    """(B, K) so scaled that the largest of each row is one; zero where all are."""
+    return values / values.amax(-1, keepdim=True).clamp_min(torch.finfo(values.dtype).tiny)
