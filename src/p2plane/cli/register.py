@@ -27,9 +27,15 @@ def register(
     method: Annotated[
         str, typer.Option(help="Who proposes poses: auto, initial, sweep, or a name (`p2plane methods`).")
     ] = "auto",
-    initial: Annotated[Path | None, typer.Option(help="A first guess, tried beside the search; with --method initial, alone: .txt, .npy or .json.")] = None,
+    initial: Annotated[
+        Path | None,
+        typer.Option(help="A first guess, tried beside the search; with --method initial, alone: .txt, .npy or .json."),
+    ] = None,
     hold: Annotated[
-        list[str] | None, typer.Option(help="A direction of the target's frame to keep as in --initial: rx, ry, rz, tx, ty, tz; repeat it.")
+        list[str] | None,
+        typer.Option(
+            help="A direction of the target's frame to keep as in --initial: rx, ry, rz, tx, ty, tz; repeat it."
+        ),
     ] = None,
     max_points: Annotated[int, typer.Option(help="Larger clouds are thinned to so many points.")] = 200_000,
     time_limit: Annotated[float | None, typer.Option(help="Seconds after which no other search is begun.")] = None,

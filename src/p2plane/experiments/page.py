@@ -103,8 +103,12 @@ def _runs(experiments: Sequence[Experiment], folder: ResultsFolder) -> Table:
             texts += [_trained(settings) or changes, environment.get("finished", "")]
             lines.append((Cell(name, source=record_path(results.path)), *(Cell(text) for text in texts)))
     header = ("run", "test set", "pairs", "seed", "batch", "training, or settings changed", "finished")
-    return Table(header, tuple(lines), "All runs; each links to all of its settings. Steps and minutes are those up to the weights that were best in "
-        "validation; minutes are of wall time, many beside other work.")
+    return Table(
+        header,
+        tuple(lines),
+        "All runs; each links to all of its settings. Steps and minutes are those up to the weights that were best in "
+        "validation; minutes are of wall time, many beside other work.",
+    )
 
 
 def _changed(changes: Sequence[str], settings: dict[str, Any]) -> str:
