@@ -1,11 +1,11 @@
 """How sure is sure? Registers pairs whose answer is known, fits the weights of `confidence`, and judges them.
 
     python benchmarks/confidence.py collect rows.csv --pairs 60    registers pairs of the training shapes
-    python benchmarks/confidence.py fit rows.csv                   the weights, and what they would have said
+    python benchmarks/confidence.py fit rows.csv more.csv          the weights, and what they would have said
 
-Half of the pairs belong together, turned by any rotation. In the other half the target is that of a pair far away in
-the data set, or, where all frames are of one room, its own mirror image, so that every answer is wrong. "depth" are two
-views of a made-up room, which overlap in part.
+Pairs are turned by any rotation. The first of them are registered once more, with the target of a pair far away in the
+data set, or, where all frames are of one room, the mirror image of their own, so that every answer is wrong. "depth"
+are two views of a made-up room, which overlap in part.
 """
 
 from __future__ import annotations
@@ -26,30 +26,31 @@ from p2plane.data.pair import Pair
 from p2plane.data.pairs import PairDataset
 from p2plane.data.room import scan_room
 from p2plane.geometry import se3, so3
-from p2plane.registration.confidence import CONFIDENT, Evidence, probability
+from p2plane.registration.confidence import CONFIDENT, SHIFT_ALLOWED, TURN_ALLOWED, Evidence, probability
 from p2plane.registration.pipeline import register
 
 PROTOCOLS = ("cpu", "cpu-noisy", "cpu-noisy-so3", "modelnet40", "icl-nuim", "depth")
 DEPTH_POINTS = 3000
-WRONG_DEG, WRONG_SHIFT = 5.0, 0.05  # of the target's size
+FOUND = 3.0  # times what a right answer may be off
 
 
-def collect(path: Path, pairs: int, split: str, protocols: Sequence[str]) -> None:
-    """Append one row for each pair of each protocol."""
+def collect(path: Path, numbers: range, different: int, split: str, protocols: Sequence[str]) -> None:
+    """Append one row for each pair of each protocol, and one more for the first so many of them."""
     for protocol in protocols:
-        for pair, other in _two_of_a_kind(protocol, pairs, split):
-            _append(path, protocol, "same", pair, pair.target)
-            _append(path, protocol, "different", pair, other)
+        for number, (pair, other) in zip(numbers, _two_of_a_kind(protocol, numbers, split), strict=True):
+            _append(path, protocol, "same", number, pair, pair.target)
+            if number - numbers.start < different:
+                _append(path, protocol, "different", number, pair, other)
 
 
-def _two_of_a_kind(protocol: str, pairs: int, split: str) -> Iterator[tuple[Pair, Tensor]]:
+def _two_of_a_kind(protocol: str, numbers: range, split: str) -> Iterator[tuple[Pair, Tensor]]:
     """Pairs, each with a target that does not belong to its source."""
     if protocol == "depth":
-        views = (_two_views(seed) for seed in range(pairs))
+        views = (_two_views(seed) for seed in numbers)
         yield from ((pair, _mirrored(pair.target)) for pair in views)
         return
     data = PairDataset(open_shapes("icl-nuim" if protocol == "icl-nuim" else "modelnet40", split), protocol, seed=7)
-    for index in range(pairs):
+    for index in numbers:
         pair, other = data[index % len(data)], data[(index + len(data) // 2) % len(data)]
         yield pair, _mirrored(pair.target) if protocol == "icl-nuim" else other.target
 
@@ -74,15 +75,15 @@ def _mirrored(points: Tensor) -> Tensor:
     return points * torch.tensor([-1.0, 1.0, 1.0])
 
 
-def _append(path: Path, protocol: str, kind: str, pair: Pair, target: Tensor) -> None:
-    generator = torch.Generator().manual_seed(len(path.read_text().splitlines()) if path.exists() else 0)
-    T_turned_source = se3.random(generator=generator)
+def _append(path: Path, protocol: str, kind: str, number: int, pair: Pair, target: Tensor) -> None:
+    T_turned_source = se3.random(generator=torch.Generator().manual_seed(number))
     source = se3.apply(T_turned_source, pair.source)
     result = register(source, target)
     T_true = pair.T_target_source.double() @ se3.inverse(T_turned_source.double())
     angle, shift = _errors(result.T_target_source, T_true, source.double().mean(0), result.size)
-    right = kind == "same" and angle < WRONG_DEG and shift < WRONG_SHIFT
-    row = {"protocol": protocol, "kind": kind, "right": int(right), "angle_deg": angle, "shift": shift}
+    right = kind == "same" and angle < TURN_ALLOWED and shift < SHIFT_ALLOWED
+    row = {"protocol": protocol, "kind": kind, "number": number, "right": int(right)}
+    row |= {"angle_deg": math.degrees(angle), "shift": shift}
     row |= asdict(result.evidence)
     row["scores"] = " ".join(f"{each.score:.4f}" for each in result.candidates)
     is_new = not path.exists()
@@ -94,20 +95,19 @@ def _append(path: Path, protocol: str, kind: str, pair: Pair, target: Tensor) ->
 
 
 def _errors(T: Tensor, T_true: Tensor, center: Tensor, size: float) -> tuple[float, float]:
-    angle = math.degrees(float(so3.log(T[:3, :3] @ T_true[:3, :3].mT).norm()))
+    angle = float(so3.log(T[:3, :3] @ T_true[:3, :3].mT).norm())
     shift = (se3.apply(T, center[None]) - se3.apply(T_true, center[None])).norm() / size
     return angle, float(shift)
 
 
-def fit(path: Path) -> None:
-    """Logistic regression, with a little decay; prints the weights and how they judge the rows."""
-    with path.open() as file:
-        rows = list(csv.DictReader(file))
+def fit(paths: Sequence[Path]) -> None:
+    """Logistic regression of what was found, with a little decay; prints the weights and how they judge the rows."""
+    rows = [row for path in paths for row in csv.DictReader(path.read_text().splitlines())]
     evidence = [_evidence(row) for row in rows]
-    right = torch.tensor([float(row["right"]) for row in rows], dtype=torch.float64)
+    right, found = (torch.tensor([test(row) for row in rows], dtype=torch.float64) for test in (_is_right, _is_found))
     features = torch.tensor([each.features() for each in evidence], dtype=torch.float64)
     is_open = torch.tensor([each.open_directions > 0 or each.fitness == 0 for each in evidence])
-    weights = _logistic(features[~is_open], right[~is_open])
+    weights = _logistic(features[~is_open], found[~is_open])
     print(f"BIAS = {weights[0]:.2f}\nWEIGHTS = ({', '.join(f'{weight:.2f}' for weight in weights[1:])})")
     print("With the weights as they are in the package:")
     confidence = torch.tensor([probability(each) for each in evidence])
@@ -115,6 +115,16 @@ def fit(path: Path) -> None:
         of_protocol = torch.tensor([row["protocol"] == protocol for row in rows])
         print(f"{protocol:12s} {_judgement(confidence[of_protocol], right[of_protocol])}")
     print(f"{'all':12s} {_judgement(confidence, right)}")
+
+
+def _is_right(row: dict[str, str]) -> bool:
+    return row["right"] == "1"
+
+
+def _is_found(row: dict[str, str]) -> bool:
+    """Whether an answer is near the right one; how near it is, the spread of halves says."""
+    near = float(row["angle_deg"]) < FOUND * math.degrees(TURN_ALLOWED) and float(row["shift"]) < FOUND * SHIFT_ALLOWED
+    return row["kind"] == "same" and near
 
 
 def _judgement(confidence: Tensor, right: Tensor) -> str:
@@ -149,15 +159,16 @@ def _logistic(features: Tensor, labels: Tensor, decay: float = 1e-4) -> Tensor:
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("action", choices=("collect", "fit"))
-    parser.add_argument("rows", type=Path)
-    parser.add_argument(
-        "--pairs", type=int, default=60, help="of each protocol, and as many that do not belong together"
-    )
+    parser.add_argument("rows", type=Path, nargs="+")
+    parser.add_argument("--pairs", type=int, default=60, help="of each protocol")
+    parser.add_argument("--first", type=int, default=0, help="number of the first of them")
+    parser.add_argument("--different", type=int, default=60, help="pairs that do not belong together besides")
     parser.add_argument("--split", default="train")
     parser.add_argument("--protocols", nargs="+", choices=PROTOCOLS, default=PROTOCOLS)
     options = parser.parse_args()
     torch.set_num_threads(1)
     if options.action == "collect":
-        collect(options.rows, options.pairs, options.split, options.protocols)
+        numbers = range(options.first, options.first + options.pairs)
+        collect(options.rows[0], numbers, options.different, options.split, options.protocols)
     else:
         fit(options.rows)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 import pytest
@@ -25,15 +26,19 @@ DOUBTFUL = Evidence(
     fitness=0.77,
     size_ratio=1.0,
     open_directions=0,
+    spread=0.4,
 )
 
 
-@pytest.mark.parametrize("better", [{"score": 0.45}, {"rival": 0.1}, {"agreeing": 2}])
+@pytest.mark.parametrize("better", [{"score": 0.45}, {"rival": 0.1}, {"agreeing": 2}, {"spread": 0.2}])
 def test_more_evidence_makes_more_confident(better: dict) -> None:
     assert probability(replace(DOUBTFUL, **better)) > probability(DOUBTFUL)
 
 
-@pytest.mark.parametrize("fatal", [{"open_directions": 1}, {"fitness": 0.0}, {"score": 0.1}, {"rival": 0.38}])
+@pytest.mark.parametrize(
+    "fatal",
+    [{"open_directions": 1}, {"fitness": 0.0}, {"score": 0.1}, {"rival": 0.38}, {"spread": 1.0}, {"spread": math.inf}],
+)
 def test_some_evidence_settles_it(fatal: dict) -> None:
     sure = replace(DOUBTFUL, score=0.7, agreeing=3)
     assert not reservations(sure)

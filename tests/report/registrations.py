@@ -13,6 +13,7 @@ from p2plane.data.synthetic import SyntheticShapes
 from p2plane.geometry.neighbors import knn
 from p2plane.registration.confidence import Evidence
 from p2plane.registration.result import Candidate, Matches, Registration
+from p2plane.registration.spread import Spread
 
 
 def turned(degrees: tuple[float, float, float], shift: tuple[float, float, float]) -> Tensor:
@@ -81,12 +82,13 @@ def registration(source: Cloud, target: Cloud, T: Tensor, *, reach: float, **cha
         T_target_source=T,
         confident=True,
         confidence=0.97,
-        evidence=Evidence(0.83, 0.11, 2, 0.985, fitness, 1.0, 0),
+        evidence=Evidence(0.83, 0.11, 2, 0.985, fitness, 1.0, 0, 0.1),
         fitness=fitness,
         inlier_rmse=float(offsets.square().sum(-1).mean().sqrt()) if len(residuals) else 0.0,
         plane_rmse=rmse,
         normal_agreement=0.985,
         inlier_distance=reach,
+        spread=Spread(0.002, 0.001),
         undetermined=(),
         directions=torch.zeros(0, 6, dtype=torch.float64),
         eigenvalues=torch.ones(6, dtype=torch.float64),

@@ -32,10 +32,8 @@ def print_registration(result: Registration, source_name: str, target_name: str)
     table = Table(show_header=False, box=None, pad_edge=True)
     for name, value in (
         ("motion", f"{values['angle_deg']:.2f} degrees, {values['translation']:.4g} along"),
-        (
-            "one sigma, noise alone",
-            f"{values['sigma_angle_deg']:.3g} degrees, {values['sigma_center']:.2g} in the middle",
-        ),
+        ("one sigma, by halves", _uncertainty(values["spread_angle_deg"], values["spread_center"])),
+        ("one sigma, noise alone", _uncertainty(values["sigma_angle_deg"], values["sigma_center"])),
         ("source with a partner", f"{result.fitness:.1%} within {result.inlier_distance:.3g}"),
         ("distance to planes", f"{result.plane_rmse:.3g} root mean square"),
         ("angle between normals", f"{math.degrees(math.acos(min(1.0, result.normal_agreement))):.1f} degrees, median"),
@@ -46,6 +44,12 @@ def print_registration(result: Registration, source_name: str, target_name: str)
     out.print(table)
     for warning in result.warnings:
         out.print(Text(f"! {warning}", "yellow"))
+
+
+def _uncertainty(angle_deg: float | None, shift: float | None) -> str:
+    if angle_deg is None:
+        return "too few points to say"
+    return f"{angle_deg:.3g} degrees, {shift:.2g} in the middle"
 
 
 def print_cloud(cloud: Cloud, name: str) -> None:

@@ -101,4 +101,4 @@ def _predicted_where_open(answer: Answer) -> Answer:
     to_prediction = left_difference(answer.search.knowledge.T_initial, answer.T)
     local = torch.linalg.solve(visibility.steps, to_prediction)
     along = visibility.open.mT @ (visibility.open @ local)
-    return Answer(answer.search, left_step(answer.T, visibility.steps @ along))
+    return replace(answer, T=left_step(answer.T, visibility.steps @ along))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -12,11 +13,12 @@ from torch import Tensor
 from p2plane.classical.sweep import SweepSettings, is_close
 from p2plane.data.cloud import Cloud
 from p2plane.registration.check import Fit, Overlap
-from p2plane.registration.confidence import Evidence, probability, reservations
+from p2plane.registration.confidence import Evidence, in_tolerances, probability, reservations
 from p2plane.registration.knowledge import Knowledge, about_origin
 from p2plane.registration.refine import refine, settle
 from p2plane.registration.result import Candidate, Registration
 from p2plane.registration.scan import Scan, thin_to
+from p2plane.registration.spread import Spread, mean_pose, settled_halves, spread_about
 from p2plane.registration.words import canonical, in_words
 
 ROUGH_POINTS, CHECK_POINTS = 3_000, 20_000  # where candidates are weighed, and where the answer is checked
@@ -49,12 +51,21 @@ class Search:
                 self._add(Candidate((origin,), T, fit.fitness, fit.plane_rmse, rough.score(T)))
 
     def answer(self) -> Answer:
-        """The best candidate, refined on all points."""
+        """The best candidate, refined on all points, and how it fares with halves of them.
+
+        Small clouds are their own rough ones. There the answer is the mean over halves, which has less noise; those
+        that settle elsewhere know nothing of this pose.
+        """
         T = self.candidates[0].T_target_source if self.candidates else self.knowledge.T_initial
         fine, hold = self.fine, self.knowledge.hold
         T = refine(fine.source, fine.target, T, [FINE_REACH * fine.spacing], hold)
-        T = settle(self.source.cloud, self.target.cloud, T, fine.spacing, hold)
-        return Answer(self, T)
+        settled = settle(self.source.cloud, self.target.cloud, T, fine.spacing, hold)
+        rough, T = self.rough, settled.T_target_source
+        halves = settled_halves(rough.source, rough.target, T, rough.spacing, hold)
+        if rough.source is self.source.cloud and rough.target is self.target.cloud:
+            near = (half for half in halves if self._is_same(half.T_target_source, settled.T_target_source))
+            T = mean_pose([settled, *near], rough.spacing)
+        return Answer(self, T, spread_about(halves, T, rough.source.points.mean(0)))
 
     def rival(self, T: Tensor) -> float:
         """The score of the best candidate that is another pose than T (4, 4), zero if there is none."""
@@ -75,7 +86,7 @@ class Search:
         self.candidates = sorted([replace(best, origins=tuple(origins)), *others], key=lambda each: -each.score)
 
     def _is_same(self, T: Tensor, T_other: Tensor) -> bool:
-        return is_close(T, T_other, torch.zeros(3, dtype=torch.float64), self.target.size, SweepSettings())
+        return is_close(T, T_other, self.target.middle, self.target.size, SweepSettings())
 
 
 @dataclass(frozen=True)
@@ -84,6 +95,7 @@ class Answer:
 
     search: Search
     T: Tensor
+    spread: Spread | None
 
     @cached_property
     def fit(self) -> Fit:
@@ -96,16 +108,16 @@ class Answer:
 
     @cached_property
     def evidence(self) -> Evidence:
-        score = self.search.rough.score(self.T)
-        ratio = self.search.source.size / self.search.target.size if self.search.target.size > 0 else 0.0
+        search, fit = self.search, self.fit
         return Evidence(
-            score,
-            self.search.rival(self.T),
-            self.search.agreeing(self.T),
-            self.fit.normal_agreement,
-            self.fit.fitness,
-            ratio,
-            len(self.open_directions),
+            score=search.rough.score(self.T),
+            rival=search.rival(self.T),
+            agreeing=search.agreeing(self.T),
+            normal_agreement=fit.normal_agreement,
+            fitness=fit.fitness,
+            size_ratio=search.source.size / search.target.size if search.target.size > 0 else 0.0,
+            open_directions=len(self.open_directions),
+            spread=in_tolerances(*self.spread, search.target.size) if self.spread else math.inf,
         )
 
     @property
@@ -135,6 +147,7 @@ class Answer:
             inlier_distance=fit.overlap.inlier_distance,
             information=to_center.mT @ information @ to_center,
             covariance=to_origin @ covariance @ to_origin.mT,
+            spread=self.spread,
             undetermined=in_words(directions, center, visibility.scale),
             directions=in_sizes,
             eigenvalues=visibility.eigenvalues.clamp(min=0),

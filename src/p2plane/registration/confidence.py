@@ -8,6 +8,8 @@ from dataclasses import dataclass
 CONFIDENT = 0.9
 OTHER_UNIT = 8.0  # clouds that differ this much in size are hardly in the same unit
 CLOSE_RIVAL = 0.9
+LEAST_SCORE, LARGEST_SPREAD = 0.01, 2.0
+TURN_ALLOWED, SHIFT_ALLOWED = math.radians(5), 0.05  # an answer that is off by more, in radians and sizes, is wrong
 
 
 @dataclass(frozen=True)
@@ -28,6 +30,8 @@ class Evidence:
     """Size of the source over that of the target."""
     open_directions: int
     """How many motions the geometry leaves open."""
+    spread: float
+    """How far poses of halves of the points are off, in units of what a right answer may be; infinite if unknown."""
 
     @property
     def rivalry(self) -> float:
@@ -36,24 +40,42 @@ class Evidence:
 
     def features(self) -> tuple[float, ...]:
         """What `WEIGHTS` belong to."""
-        return self.score, self.normal_agreement, min(self.rivalry, 1.0) ** 4, float(self.agreeing > 1)
+        score, spread = math.log(max(self.score, LEAST_SCORE)), min(self.spread, LARGEST_SPREAD)
+        return score, self.normal_agreement, min(self.rivalry, 1.0) ** 4, float(self.agreeing > 1), spread**2
+
+    @property
+    def precision(self) -> float:
+        """How likely a pose that is nearly right is right: that three normal deviates of this spread stay within 1."""
+        if self.spread == 0:
+            return 1.0
+        reach = math.sqrt(3) / self.spread
+        return math.erf(reach / math.sqrt(2)) - math.sqrt(2 / math.pi) * reach * math.exp(-(reach**2) / 2)
 
 
-# Fitted by benchmarks/confidence.py to 200 pairs of training shapes and of a made-up room: --pairs 40 of cpu-noisy-so3,
-# --pairs 20 of cpu-noisy, icl-nuim and depth. Normals that agree ask for a higher score: the score of noisy ones is low
-# even where the pose is right.
-BIAS = 1.46
-WEIGHTS = (74.50, -34.81, -7.13, 5.60)
+def in_tolerances(turn: float, shift: float, size: float) -> float:
+    """A turn and a shift, root mean square, in units of what a right answer may be off; see `Evidence.spread`."""
+    return math.hypot(turn / TURN_ALLOWED, shift / (SHIFT_ALLOWED * size)) if size > 0 else math.inf
+
+
+# Fitted by benchmarks/confidence.py to 878 pairs of training shapes and frames and of a made-up room: --pairs 471
+# --different 40 of cpu-noisy-so3, --pairs 120 --different 30 of cpu-noisy and icl-nuim, --pairs 37 --different 30 of
+# depth. Normals that agree ask for a higher score: the score of noisy ones is low even where the pose is right.
+BIAS = 64.21
+WEIGHTS = (21.04, -46.42, -3.56, 1.89, -4.59)
 RIVALRY = 16  # how sharply a rival as good as the answer turns it into a coin toss
 
 
 def probability(evidence: Evidence) -> float:
-    """That an answer with this evidence is right, in [0, 1]; zero where the geometry leaves directions open."""
+    """That an answer with this evidence is right, in [0, 1]; zero where the geometry leaves directions open.
+
+    It is if the search found the right place, which is not that of a rival, and if the points are good enough for it.
+    """
     if evidence.open_directions or evidence.fitness == 0:
         return 0.0
     logit = BIAS + sum(weight * feature for weight, feature in zip(WEIGHTS, evidence.features(), strict=True))
+    found = 1 / (1 + math.exp(-max(-50.0, min(50.0, logit))))
     one_of_two = 1 - 0.5 * min(1.0, evidence.rivalry) ** RIVALRY
-    return one_of_two / (1 + math.exp(-max(-50.0, min(50.0, logit))))
+    return found * one_of_two * evidence.precision
 
 
 def reservations(evidence: Evidence) -> tuple[str, ...]:
@@ -68,6 +90,8 @@ def reservations(evidence: Evidence) -> tuple[str, ...]:
         reasons.append(f"the geometry leaves {evidence.open_directions} of 6 directions open")
     if probability(evidence) < CONFIDENT and not evidence.open_directions:
         reasons.append(f"{evidence.fitness:.0%} of the source found a partner, which does not settle the pose")
+        if evidence.precision < CONFIDENT and math.isfinite(evidence.spread):
+            reasons.append("halves of the points give poses too far apart: the surfaces or the noise leave it open")
         if evidence.rivalry > CLOSE_RIVAL:
             reasons.append("another pose fits about as well: the shape may be symmetric")
     return tuple(reasons)

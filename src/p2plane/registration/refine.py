@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from torch import Tensor
 
@@ -23,6 +24,13 @@ TUKEY = 4.685  # standard deviations at which Tukey's kernel ends, for 95 % effi
 NARROWER = 0.7  # a kernel is narrowed if its width shrinks at least by this factor
 NARROWINGS = 6
 SIMILAR = math.radians(45)  # between the normals of partners
+
+
+class Settled(NamedTuple):
+    """Where a pose settles."""
+
+    T_target_source: Tensor  # (4, 4)
+    deviation: float  # standard deviation of the distances to the planes, without outliers; infinite if unknown
 
 
 def refine(
@@ -50,24 +58,32 @@ def approach(source: Cloud, target: Cloud, T_target_source: Tensor, reach: float
     return _icp(source, target, T_target_source, reach, reach, hold, similar=None).T_target_source
 
 
-def settle(source: Cloud, target: Cloud, T_target_source: Tensor, spacing: float, hold: Sequence[str] = ()) -> Tensor:
-    """(4, 4) the pose to which ICP settles from both sides, under a kernel as narrow as the noise allows.
+def settle(
+    source: Cloud,
+    target: Cloud,
+    T_target_source: Tensor,
+    spacing: float,
+    hold: Sequence[str] = (),
+    tolerance: float | None = None,
+) -> Settled:
+    """The pose to which ICP settles from both sides, under a kernel as narrow as the noise allows.
 
     The point nearest to a point is found from one side; from the other side, other points are. So each cloud is brought
-    onto the other, and the answer is halfway between. Arguments as in `refine`, with the spacing of the clouds.
+    onto the other, and the answer is halfway between. Arguments as in `refine`, with the spacing of the clouds,
+    and the tolerance as in `icp`.
     """
     reach, width = REACH * spacing, WIDTH * spacing
     for _ in range(NARROWINGS):
-        forth = _icp(source, target, T_target_source, reach, width, hold)
+        forth = _icp(source, target, T_target_source, reach, width, hold, tolerance=tolerance)
         T_target_source = forth.T_target_source
         if not hold:  # which are directions of the target's frame
-            back = _icp(target, source, se3.inverse(T_target_source), reach, width, ())
+            back = _icp(target, source, se3.inverse(T_target_source), reach, width, (), tolerance=tolerance)
             T_target_source = _halfway(T_target_source, se3.inverse(back.T_target_source))
-        narrower = TUKEY * _deviation(forth)
-        if not 1e-6 * spacing < narrower < NARROWER * width:
+        deviation = _deviation(forth)
+        if not 1e-6 * spacing < TUKEY * deviation < NARROWER * width:
             break
-        width = narrower
-    return T_target_source
+        width = TUKEY * deviation
+    return Settled(T_target_source, deviation)
 
 
 def _icp(
@@ -78,6 +94,7 @@ def _icp(
     width: float,
     hold: Sequence[str],
     similar: float | None = SIMILAR,
+    tolerance: float | None = None,
 ) -> Alignment:
     return icp(
         source.points,
@@ -90,6 +107,7 @@ def _icp(
         max_normal_angle=similar,
         robust=Tukey(width),
         hold=hold,
+        tolerance=tolerance,
     )
 
 
@@ -98,7 +116,8 @@ def _deviation(alignment: Alignment) -> float:
     weights = alignment.rounds[-1].weights
     assert weights is not None
     distances = alignment.residuals[weights.reshape(alignment.residuals.shape) > 0].abs()
-    return 1.4826 * float(distances.median()) if len(distances) else 0.0
+    freedom = len(distances) - 6  # a pose fits six planes exactly, which says nothing of the others
+    return 1.4826 * float(distances.median()) * math.sqrt(len(distances) / freedom) if freedom > 0 else math.inf
 
 
 def _halfway(T: Tensor, T_other: Tensor) -> Tensor:

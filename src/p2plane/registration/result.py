@@ -10,6 +10,7 @@ from torch import Tensor
 
 from p2plane.data.cloud import Cloud
 from p2plane.registration.confidence import Evidence
+from p2plane.registration.spread import Spread
 
 
 @dataclass(frozen=True)
@@ -72,6 +73,9 @@ class Registration:
     """(6, 6) float64."""
     covariance: Tensor
     """(6, 6) float64, zero along undetermined and held directions."""
+    spread: Spread | None
+    """How far poses of halves of the points lie from this one, which knows of wrong pairs too; None where a scan has
+    hardly any points. Where one has more than 3,000, it is that of a thinner scan, and larger than the pose's own."""
     undetermined: tuple[str, ...]
     """The directions that the geometry leaves open, in words: "slides along x", "turns about z"."""
     directions: Tensor

@@ -33,6 +33,8 @@ class Scan:
     """(3,) float64 where the centre was."""
     size: float
     """Diagonal of its bounding box, without outlying points; zero for a single place."""
+    middle: Tensor
+    """(3,) float64 of that box, in the coordinates of the cloud: zero where it was moved to its centre."""
     given: int
     """Points that came, not finite ones included."""
     dropped: int
@@ -78,7 +80,8 @@ def prepare(name: str, given: Any, max_points: int, *, centered: bool = True) ->
     points = cloud.points.double()
     refuse_too_large(name, points)
     low, high = extent_box(points)
-    center = (low + high) / 2 if centered else torch.zeros(3, dtype=torch.float64)
+    middle = (low + high) / 2
+    center = middle if centered else torch.zeros(3, dtype=torch.float64)
     normals = None if cloud.normals is None else cloud.normals.double()
     colors = cloud.colors
     cloud = Cloud(points - center, normals, colors)
@@ -88,7 +91,7 @@ def prepare(name: str, given: Any, max_points: int, *, centered: bool = True) ->
     if estimated:
         cloud = replace(cloud, normals=estimate_normals(cloud.points, k=NORMAL_NEIGHBORS).normals)
     size = float((high - low).norm())
-    return Scan(cloud, center, size, count, dropped, estimated)
+    return Scan(cloud, center, size, middle - center, count, dropped, estimated)
 
 
 def _from_open3d(name: str, given: Any) -> Cloud:

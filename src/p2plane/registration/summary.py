@@ -24,7 +24,7 @@ LARGEST_POSE = 1 << 20
 
 def summary(registration: Registration) -> dict[str, Any]:
     """What JSON can hold of it: all but the clouds and their matches."""
-    sigmas = registration.covariance.diagonal().clamp(min=0).sqrt()
+    sigmas, spread = registration.covariance.diagonal().clamp(min=0).sqrt(), registration.spread
     return {
         "T_target_source": registration.T_target_source.tolist(),
         "angle_deg": math.degrees(float(so3.log(registration.R).norm())),
@@ -38,6 +38,8 @@ def summary(registration: Registration) -> dict[str, Any]:
         "inlier_distance": registration.inlier_distance,
         "sigma_angle_deg": math.degrees(float(sigmas[:3].norm())),
         "sigma_center": float(_sigma_at_center(registration)),
+        "spread_angle_deg": math.degrees(spread.angle) if spread else None,
+        "spread_center": spread.shift if spread else None,
         "undetermined": list(registration.undetermined),
         "warnings": list(registration.warnings),
         "information": registration.information.tolist(),

@@ -121,6 +121,9 @@ def _deviations(registration: Registration, unit: str) -> str:
     body = "".join(f"<tr><th>{name}</th>{_cells(cells)}</tr>" for name, cells in rows)
     head = "<tr><th></th><th>x</th><th>y</th><th>z</th></tr>"
     note = "Of noise alone, at the middle of the overlap: read them as optimistic."
+    if spread := registration.spread:
+        off = f"{math.degrees(spread.angle):.2g}° and {length(spread.shift, unit, 2)}"
+        note += f" Poses found with halves of the points are off by {escape(off)}."
     return _section("Standard deviations", f'<table class="grid">{head}{body}</table><p class="note">{note}</p>')
 
 

@@ -1,0 +1,158 @@
+"""Poses of halves say how far the pose of all points may be off, and their mean is a better one."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import pytest
+import torch
+from torch import Tensor
+
+from p2plane import register
+from p2plane.data.cloud import Cloud
+from p2plane.data.pair import Pair
+from p2plane.data.pairs import PairDataset
+from p2plane.data.synthetic import SyntheticShapes
+from p2plane.geometry import se3
+from p2plane.registration import answer
+from p2plane.registration.check import Overlap
+from p2plane.registration.confidence import CONFIDENT, probability
+from p2plane.registration.refine import Settled, settle
+from p2plane.registration.spread import mean_pose, settled_halves, spread_about
+from p2plane.registration.summary import summary
+
+PAIRS = 12
+
+
+def clouds_of(pair: Pair) -> tuple[Cloud, Cloud]:
+    return (
+        Cloud(pair.source.double(), pair.source_normals.double()),
+        Cloud(pair.target.double(), pair.target_normals.double()),
+    )
+
+
+def angle_between(T: Tensor, T_other: Tensor) -> float:
+    return float(se3.log(T @ se3.inverse(T_other))[:3].norm())
+
+
+def root_mean_square(values: list[float]) -> float:
+    return math.sqrt(sum(value**2 for value in values) / len(values))
+
+
+@pytest.fixture(scope="module")
+def noisy() -> list[dict[str, float]]:
+    """Errors of the pose of all points and of the mean over halves, and the spread, over some noisy pairs."""
+    rows = []
+    data = PairDataset(SyntheticShapes("test"), "cpu-noisy", seed=3)
+    for index in range(PAIRS):
+        pair = data[index]
+        source, target = clouds_of(pair)
+        T_true, spacing = pair.T_target_source.double(), Overlap(source, target).spacing
+        settled = settle(source, target, T_true, spacing)
+        halves = settled_halves(source, target, settled.T_target_source, spacing)
+        T_mean = mean_pose([settled, *halves], spacing)
+        spread = spread_about(halves, T_mean, source.points.mean(0))
+        assert spread is not None
+        errors = {"alone": settled.T_target_source, "mean": T_mean}
+        rows.append({name: angle_between(T, T_true) for name, T in errors.items()} | {"spread": spread.angle})
+    return rows
+
+
+def test_the_spread_is_as_large_as_the_error(noisy):
+    error, spread = (root_mean_square([row[name] for row in noisy]) for name in ("mean", "spread"))
+    assert 0.6 < spread / error < 1.7
+
+
+def test_the_mean_over_halves_is_nearer_to_the_truth(noisy):
+    mean, alone = (root_mean_square([row[name] for row in noisy]) for name in ("mean", "alone"))
+    assert mean < alone
+
+
+def test_points_that_coincide_leave_no_spread():
+    pair = PairDataset(SyntheticShapes("test"), "cpu", seed=3)[0]
+    source = clouds_of(pair)[0]
+    T_true = se3.random(generator=torch.Generator().manual_seed(0)).double()
+    target = source.moved(T_true)
+    spacing = Overlap(source, target).spacing
+    halves = settled_halves(source, target, T_true, spacing)
+    settled = settle(source, target, T_true, spacing)
+    torch.testing.assert_close(mean_pose([settled, *halves], spacing), T_true, atol=1e-6, rtol=0)
+
+
+def test_exact_poses_outweigh_the_others():
+    one, other = (se3.exp(torch.tensor([0, 0, angle, 0, 0, 0], dtype=torch.float64)) for angle in (0.0, 0.1))
+    near = mean_pose([Settled(one, 1e-6), Settled(other, 0.3)], spacing=1.0)
+    halfway = mean_pose([Settled(one, 0.3), Settled(other, 0.3)], spacing=1.0)
+    assert angle_between(near, one) < 1e-4
+    assert angle_between(halfway, one) == pytest.approx(0.05)
+
+
+def test_halves_that_settle_elsewhere_do_not_move_the_answer(monkeypatch):
+    pair = PairDataset(SyntheticShapes("test"), "cpu-noisy", seed=3)[0]
+    T_true = pair.T_target_source.double()
+    elsewhere = Settled(se3.exp(torch.tensor([0, 0, 1.0, 0, 0, 0], dtype=torch.float64)) @ T_true, 1e-9)
+    monkeypatch.setattr(answer, "settled_halves", lambda *_: [elsewhere])
+    result = register(*clouds_of(pair), method="initial", initial=T_true)
+    assert angle_between(result.T_target_source, T_true) < math.radians(3)
+    assert result.spread is not None
+    assert result.spread.angle > 0.9
+    assert not result.confident
+
+
+@pytest.mark.parametrize("count", [6, 7, 12])
+def test_so_few_pairs_say_nothing_of_their_noise(count):
+    points = torch.rand(count, 3, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    normals = torch.nn.functional.normalize(points, dim=-1)
+    cloud, T = Cloud(points, normals), torch.eye(4, dtype=torch.float64)
+    settled = settle(cloud, cloud, T, spacing=0.1)
+    assert (settled.deviation == math.inf) == (count <= 6)
+    exact = Settled(se3.exp(torch.tensor([0, 0, 0.3, 0, 0, 0], dtype=torch.float64)), math.inf)
+    assert torch.equal(mean_pose([settled, exact], 0.1), settled.T_target_source)
+
+
+def test_moving_both_scans_leaves_the_spread():
+    pair = PairDataset(SyntheticShapes("test"), "cpu-noisy", seed=3)[0]
+    source, target = clouds_of(pair)
+    T = pair.T_target_source.double()
+    T_one, T_two = (se3.random(generator=torch.Generator().manual_seed(seed)).double() for seed in (1, 2))
+    spreads = [
+        spread_about(settled_halves(one, two, start, 0.04), start, one.points.mean(0))
+        for one, two, start in (
+            (source, target, T),
+            (source.moved(T_one), target.moved(T_two), T_two @ T @ se3.inverse(T_one)),
+        )
+    ]
+    assert spreads[0] is not None
+    torch.testing.assert_close(torch.tensor(spreads[0]), torch.tensor(spreads[1]), rtol=0.05, atol=0)
+
+
+def test_gentle_slopes_spread_more():
+    """A ball with a shallow dent turns about the dent's axis almost freely; one with three fins does not."""
+    generator = torch.Generator().manual_seed(0)
+    fins = torch.rand(600, 3, generator=generator, dtype=torch.float64) - 0.5
+    fins[:200, 0], fins[200:400, 1], fins[400:, 2] = 0.0, 0.0, 0.0
+    ball = torch.nn.functional.normalize(torch.randn(600, 3, generator=generator, dtype=torch.float64), dim=-1) / 2
+    ball = ball * (1 - 0.1 * (ball[:, 2:] > 0.4))
+    angles = []
+    for shape in (fins, ball):
+        noise = 0.01 * torch.randn(2, 600, 3, generator=generator, dtype=torch.float64)
+        result = register(shape + noise[0], shape + noise[1], method="initial")
+        assert result.spread is not None
+        angles.append(result.spread.angle)
+    assert angles[1] > 3 * angles[0]
+
+
+def test_a_handful_of_points_has_no_halves():
+    points = torch.rand(8, 3, generator=torch.Generator().manual_seed(0))
+    result = register(points, points, method="initial")
+    assert result.spread is None
+    assert not result.confident
+    assert summary(result)["spread_angle_deg"] is None
+
+
+def test_a_large_spread_takes_confidence_away():
+    pair = PairDataset(SyntheticShapes("test"), "cpu-noisy", seed=3)[0]
+    evidence = register(*clouds_of(pair)).evidence
+    assert probability(evidence) >= CONFIDENT
+    assert probability(replace(evidence, spread=2.0)) < CONFIDENT
