@@ -26,7 +26,7 @@ from p2plane.data.pair import Pair
 from p2plane.data.pairs import PairDataset
 from p2plane.data.room import scan_room
 from p2plane.geometry import se3, so3
-from p2plane.registration.confidence import CONFIDENT, SHIFT_ALLOWED, TURN_ALLOWED, Evidence, probability
+from p2plane.registration.confidence import CONFIDENT, SHIFT_ALLOWED, TURN_ALLOWED, Evidence, in_tolerances, probability
 from p2plane.registration.pipeline import register
 
 PROTOCOLS = ("cpu", "cpu-noisy", "cpu-noisy-so3", "modelnet40", "icl-nuim", "depth")
@@ -101,7 +101,10 @@ def _errors(T: Tensor, T_true: Tensor, center: Tensor, size: float) -> tuple[flo
 
 
 def fit(paths: Sequence[Path]) -> None:
-    """Logistic regression of what was found, with a little decay; prints the weights and how they judge the rows."""
+    """Logistic regression of what was found, with a little decay, and of the errors of that, in spreads.
+
+    Prints the weights, and how those in the package judge the rows.
+    """
     rows = [row for path in paths for row in csv.DictReader(path.read_text().splitlines())]
     evidence = [_evidence(row) for row in rows]
     right, found = (torch.tensor([test(row) for row in rows], dtype=torch.float64) for test in (_is_right, _is_found))
@@ -109,6 +112,9 @@ def fit(paths: Sequence[Path]) -> None:
     is_open = torch.tensor([each.open_directions > 0 or each.fitness == 0 for each in evidence])
     weights = _logistic(features[~is_open], found[~is_open])
     print(f"BIAS = {weights[0]:.2f}\nWEIGHTS = ({', '.join(f'{weight:.2f}' for weight in weights[1:])})")
+    spreads = torch.tensor([each.spread for each in evidence], dtype=torch.float64)
+    coin_toss, steepness = _log_logistic((torch.tensor([_error(row) for row in rows]) / spreads)[found.bool()])
+    print(f"COIN_TOSS_SPREAD, STEEPNESS = {1 / coin_toss:.2f}, {steepness:.2f}")
     print("With the weights as they are in the package:")
     confidence = torch.tensor([probability(each) for each in evidence])
     for protocol in PROTOCOLS:
@@ -123,8 +129,18 @@ def _is_right(row: dict[str, str]) -> bool:
 
 def _is_found(row: dict[str, str]) -> bool:
     """Whether an answer is near the right one; how near it is, the spread of halves says."""
-    near = float(row["angle_deg"]) < FOUND * math.degrees(TURN_ALLOWED) and float(row["shift"]) < FOUND * SHIFT_ALLOWED
-    return row["kind"] == "same" and near
+    return row["kind"] == "same" and _error(row) < FOUND
+
+
+def _error(row: dict[str, str]) -> float:
+    """In units of what a right answer may be off."""
+    return in_tolerances(math.radians(float(row["angle_deg"])), float(row["shift"]), 1.0)
+
+
+def _log_logistic(values: Tensor) -> tuple[float, float]:
+    """Scale and shape of the log-logistic distribution with the values' median and 95th percentile."""
+    median, high = values.quantile(torch.tensor([0.5, 0.95], dtype=values.dtype)).tolist()
+    return median, math.log(0.95 / 0.05) / math.log(high / median)
 
 
 def _judgement(confidence: Tensor, right: Tensor) -> str:

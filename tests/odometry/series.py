@@ -1,4 +1,4 @@
-"""A camera that walks through the built-in room, and a box that slides along a corridor."""
+"""A camera that walks through the built-in room, and one that slides along a corridor or a wall."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ def write_walk(folder: Path, count: int = 7) -> Tensor:
     return se3.inverse(poses[0]) @ torch.stack(poses)
 
 
-def corridor_scans(count: int) -> tuple[list[Cloud], Tensor]:
-    """Scans of a corridor along y, 0.1 farther on each time, and their true poses (K, 4, 4)."""
+def sliding_scans(scene: str, count: int) -> tuple[list[Cloud], Tensor]:
+    """Scans of a corridor along y or of a wall, 0.1 farther on each time, and their true poses (K, 4, 4)."""
     poses = torch.eye(4, dtype=torch.float64).repeat(count, 1, 1)
     poses[:, 1, 3] = 0.1 * torch.arange(count)
     poses[:, 0, 3] = 0.02 * torch.arange(count)
-    clouds = [scan("corridor", index) for index in range(count)]
+    clouds = [scan(scene, index) for index in range(count)]
     return [Cloud(se3.apply(se3.inverse(T), points)) for T, points in zip(poses, clouds, strict=True)], poses

@@ -21,7 +21,7 @@ from p2plane.odometry.graph import g2o_information, open3d_information, read_g2o
 from p2plane.odometry.picture import write_map_picture
 from p2plane.odometry.poses import read_kitti, read_matrices, read_tum, vectors_of
 from p2plane.odometry.save import save_trajectory
-from tests.odometry.series import EMPTY, UNREADABLE, corridor_scans, write_walk
+from tests.odometry.series import EMPTY, UNREADABLE, sliding_scans, write_walk
 from tests.registration.scenes import motion, scan
 
 
@@ -128,7 +128,7 @@ def _stepped(T: Tensor, step: Tensor) -> Tensor:
 
 def test_a_direction_that_is_open_keeps_the_velocity_and_says_so() -> None:
     """Along the corridor nothing is seen. So the motion is none there, as before, while the rest is found."""
-    scans, poses = corridor_scans(3)
+    scans, poses = sliding_scans("corridor", 3)
     trajectory = odometry(scans)
     for step, T_true in zip(trajectory.steps[1:], poses[1:], strict=True):
         assert not step.confident
@@ -138,6 +138,16 @@ def test_a_direction_that_is_open_keeps_the_velocity_and_says_so() -> None:
         assert abs(step.T_world_scan[0, 3] - T_true[0, 3]) < 0.01
         assert torch.linalg.eigvalsh(step.information)[0] < 1e-9 * step.information.norm()
         assert step.information[4, 4] < 1e-3 * step.information[3, 3]
+
+
+def test_what_a_wall_shows_is_known_as_well_as_ever() -> None:
+    """Three directions are open. Nothing is searched for, as no search can close them, and the others are found."""
+    trajectory = odometry(sliding_scans("wall", 3)[0])
+    for step in trajectory.steps[1:]:
+        assert step.origin == "icp"
+        assert len(step.undetermined) == 3
+        assert step.information[1, 1] < 1e-3 * step.information[0, 0]  # turns about the wall's normal
+        assert min(step.information[4, 4], step.information[0, 0], step.information[2, 2]) > 1e5
 
 
 def test_a_jump_is_found_by_searching() -> None:

@@ -1,4 +1,4 @@
-"""Confidence weighs what speaks for an answer: more of it never lowers the probability."""
+"""Confidence weighs what speaks for an answer and against it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from p2plane.data.pairs import PairDataset
 from p2plane.data.synthetic import SyntheticShapes
 from p2plane.geometry import se3
 from p2plane.registration.answer import Search
-from p2plane.registration.confidence import Evidence, probability, reservations
+from p2plane.registration.confidence import COIN_TOSS_SPREAD, Evidence, in_tolerances, probability, reservations
 from p2plane.registration.knowledge import knowledge_from
 from p2plane.registration.scan import prepare
 
@@ -30,6 +30,9 @@ DOUBTFUL = Evidence(
 )
 
 
+SURE = replace(DOUBTFUL, score=0.7, agreeing=3)
+
+
 @pytest.mark.parametrize("better", [{"score": 0.45}, {"rival": 0.1}, {"agreeing": 2}, {"spread": 0.2}])
 def test_more_evidence_makes_more_confident(better: dict) -> None:
     assert probability(replace(DOUBTFUL, **better)) > probability(DOUBTFUL)
@@ -37,12 +40,39 @@ def test_more_evidence_makes_more_confident(better: dict) -> None:
 
 @pytest.mark.parametrize(
     "fatal",
-    [{"open_directions": 1}, {"fitness": 0.0}, {"score": 0.1}, {"rival": 0.38}, {"spread": 1.0}, {"spread": math.inf}],
+    [
+        {"open_directions": 1},
+        {"fitness": 0.0},
+        {"score": 0.1},
+        {"rival": 0.7},
+        {"spread": 1.0},
+        {"spread": math.inf},
+        {"spread": math.nan},
+    ],
 )
 def test_some_evidence_settles_it(fatal: dict) -> None:
-    sure = replace(DOUBTFUL, score=0.7, agreeing=3)
-    assert not reservations(sure)
-    assert reservations(replace(sure, **fatal | ({"rival": 0.7} if "rival" in fatal else {})))
+    assert not reservations(SURE)
+    assert reservations(replace(SURE, **fatal))
+
+
+@pytest.mark.parametrize(
+    ("doubt", "words"),
+    [
+        ({"spread": 1.0}, "halves of the points"),
+        ({"spread": math.inf}, "too few points"),
+        ({"rival": 0.7}, "another pose"),
+        ({"size_ratio": 0.1}, "the same unit"),
+    ],
+)
+def test_a_doubt_has_its_own_words(doubt: dict, words: str) -> None:
+    assert not [reason for reason in reservations(replace(SURE, score=0.1, rival=0.0)) if words in reason]
+    assert [reason for reason in reservations(replace(SURE, **doubt)) if words in reason]
+
+
+def test_a_spread_of_even_odds_is_one_in_two() -> None:
+    assert replace(SURE, spread=COIN_TOSS_SPREAD).precision == pytest.approx(0.5)
+    assert replace(SURE, spread=0.0).precision == 1.0
+    assert in_tolerances(0.0, 1.0, size=0.0) == math.inf
 
 
 @pytest.fixture

@@ -196,6 +196,43 @@ def test_held_directions_keep_what_the_initial_pose_has():
     assert shift < 0.01
     assert result.T_target_source[2, 3] == pytest.approx(0.2, abs=1e-9)
     torch.testing.assert_close(result.R[2], torch.tensor([0, 0, 1.0], dtype=torch.float64))
+    assert result.confident
+
+
+def test_what_is_held_is_not_open():
+    source, target = scan("corridor", 1), scan("corridor", 2)
+    held = register(source, target, method="initial", hold=("ty",))
+    assert held.undetermined == ("slides along y",)  # which is what the pairs say
+    assert held.confident
+    assert not register(source, target, method="initial", hold=("tx",)).confident
+
+
+@pytest.mark.parametrize("hold", ["tx", ("tx", "ty", "tz"), ("rx", "ry", "tz")])
+def test_what_is_held_is_held_between_the_given_frames(hold):
+    """Wherever the scans lie: moved to their middles, t would be another as soon as R is."""
+    away = torch.tensor([5.0, 3.0, 1.0], dtype=torch.float64)
+    turn = so3.about_axis(2, torch.tensor(0.05, dtype=torch.float64))
+    source, target = scan("room", 1) + away, (scan("room", 2) + away) @ turn.mT
+    result = register(source, target, method="initial", hold=hold)
+    assert result.confident
+    assert max(abs(result.t["xyz".index(axis)]) for axis in "xyz" if f"t{axis}" in hold) < 1e-9
+    assert max(so3.log(result.R @ turn.mT).abs()) < 0.002
+
+
+@pytest.mark.parametrize("hold", [("rx", "ry", "tz"), ("rx", "ry"), ("rx", "ry", "rz", "tx")])
+def test_what_is_held_far_from_the_origin_is_found_as_well(hold):
+    """In the coordinates of a map a turn moves everything; scans are moved to their middles wherever that may be."""
+    far = torch.tensor([4e5, 5e5, 100.0], dtype=torch.float64)
+    turn = so3.about_axis(2, torch.tensor(0.03 if "rz" not in hold else 0.0, dtype=torch.float64))
+    # About the middle, and along what is free.
+    shift = torch.tensor([0.0 if "tx" in hold else 0.05, 0.02, 0.0], dtype=torch.float64)
+    T_true = se3.from_rotation_translation(turn, far - turn @ far + shift)
+    source, target = scan("room", 1) + far, se3.apply(T_true, scan("room", 2) + far)
+    result = register(source, target, method="initial", hold=hold)
+    angle, shift_off = errors(result, T_true, source.mean(0))
+    assert result.confident
+    assert angle < 0.1
+    assert shift_off < 0.01
 
 
 def test_a_prior_settles_what_the_geometry_leaves_open():
@@ -212,6 +249,7 @@ def test_a_prior_settles_what_the_geometry_leaves_open():
     assert angle < 1.0
     assert shift < 0.1
     assert result.covariance[4, 4] > 0.25 * 0.02**2  # along the corridor only the prior knows
+    assert result.confident
 
 
 def test_the_initial_pose_alone_is_refined(found):

@@ -99,6 +99,6 @@ def _predicted_where_open(answer: Answer) -> Answer:
     """The answer with the prediction's value along each direction that the pairs do not see."""
     visibility = answer.fit.visibility
     to_prediction = left_difference(answer.search.knowledge.T_initial, answer.T)
-    local = torch.linalg.solve(visibility.steps, to_prediction)
+    local = visibility.motions @ to_prediction
     along = visibility.open.mT @ (visibility.open @ local)
     return replace(answer, T=left_step(answer.T, visibility.steps @ along))

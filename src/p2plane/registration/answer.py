@@ -16,9 +16,9 @@ from p2plane.registration.check import Fit, Overlap
 from p2plane.registration.confidence import Evidence, in_tolerances, probability, reservations
 from p2plane.registration.knowledge import Knowledge, about_origin
 from p2plane.registration.refine import refine, settle
-from p2plane.registration.result import Candidate, Registration
+from p2plane.registration.result import Candidate, Registration, Spread
 from p2plane.registration.scan import Scan, thin_to
-from p2plane.registration.spread import Spread, mean_pose, settled_halves, spread_about
+from p2plane.registration.spread import mean_pose, settled_halves, spread_about
 from p2plane.registration.words import canonical, in_words
 
 ROUGH_POINTS, CHECK_POINTS = 3_000, 20_000  # where candidates are weighed, and where the answer is checked
@@ -65,7 +65,11 @@ class Search:
         if rough.source is self.source.cloud and rough.target is self.target.cloud:
             near = (half for half in halves if self._is_same(half.T_target_source, settled.T_target_source))
             T = mean_pose([settled, *near], rough.spacing)
-        return Answer(self, T, spread_about(halves, T, rough.source.points.mean(0)))
+        poses = [half.T_target_source for half in halves]
+        if self.knowledge.covariance is not None:
+            information = fine.at(T).information[0]
+            T, *poses = (self.knowledge.combined(each, information) for each in (T, *poses))
+        return Answer(self, T, tuple(poses))
 
     def rival(self, T: Tensor) -> float:
         """The score of the best candidate that is another pose than T (4, 4), zero if there is none."""
@@ -95,7 +99,8 @@ class Answer:
 
     search: Search
     T: Tensor
-    spread: Spread | None
+    halves: tuple[Tensor, ...]
+    """The same of halves of the points, as far as it is known."""
 
     @cached_property
     def fit(self) -> Fit:
@@ -107,6 +112,23 @@ class Answer:
         return canonical(self.fit.visibility.open)
 
     @cached_property
+    def information(self) -> tuple[Tensor, Tensor]:
+        """(6, 6) information and covariance, the initial pose taken into account."""
+        return self.search.knowledge.combined_information(*self.fit.information)
+
+    @cached_property
+    def spread(self) -> Spread | None:
+        """How far halves lie from it where the pairs see it, and the initial pose may where they do not."""
+        sight = self.fit.visibility
+        spread = spread_about(self.T, self.halves, sight)
+        if spread is None or self.search.knowledge.covariance is None:
+            return spread
+        unseen = sight.open.mT @ sight.open @ sight.motions
+        variances = (unseen @ self.information[1] @ unseen.mT).diagonal()
+        turn, shift = (float(part.sum().clamp(min=0).sqrt()) for part in (variances[:3], variances[3:]))
+        return Spread(math.hypot(spread.angle, turn), math.hypot(spread.shift, sight.scale * shift))
+
+    @cached_property
     def evidence(self) -> Evidence:
         search, fit = self.search, self.fit
         return Evidence(
@@ -116,7 +138,7 @@ class Answer:
             normal_agreement=fit.normal_agreement,
             fitness=fit.fitness,
             size_ratio=search.source.size / search.target.size if search.target.size > 0 else 0.0,
-            open_directions=len(self.open_directions),
+            open_directions=search.knowledge.leaves_open(fit.visibility.open, fit.visibility.steps, self.T),
             spread=in_tolerances(*self.spread, search.target.size) if self.spread else math.inf,
         )
 
@@ -128,7 +150,7 @@ class Answer:
         """In the coordinates of the scans that came."""
         search, fit = self.search, self.fit
         visibility = fit.visibility
-        T, information, covariance = search.knowledge.combined(self.T, *fit.information)
+        information, covariance = self.information
         to_origin = about_origin(search.target.center)
         to_center = about_origin(-search.target.center)
         center, size = visibility.center + search.target.center, search.target.size
@@ -136,7 +158,7 @@ class Answer:
         in_sizes = torch.cat([directions[:, :3], directions[:, 3:] * visibility.scale / (size or 1.0)], dim=1)
         doubts = reservations(self.evidence)
         return Registration(
-            T_target_source=self._given(T),
+            T_target_source=self._given(self.T),
             confident=not doubts,
             confidence=probability(self.evidence),
             evidence=self.evidence,

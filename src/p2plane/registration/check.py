@@ -122,8 +122,8 @@ class Fit:
         seen = torch.eye(6, dtype=torch.float64) - directions.mT @ directions
         local = seen @ (steps.mT @ self.alignment.information[0] @ steps) @ seen
         covariance = torch.linalg.pinv(local, hermitian=True, rtol=1e-9)
-        from_steps = torch.linalg.inv(steps)
-        return from_steps.mT @ local @ from_steps, steps @ covariance @ steps.mT
+        motions = self.visibility.motions
+        return motions.mT @ local @ motions, steps @ covariance @ steps.mT
 
 
 class Visibility(NamedTuple):
@@ -146,6 +146,14 @@ class Visibility(NamedTuple):
         matrix = torch.eye(6, dtype=torch.float64)
         matrix[3:, :3] = so3.hat(self.center)
         matrix[3:, 3:] *= self.scale
+        return matrix
+
+    @property
+    def motions(self) -> Tensor:
+        """(6, 6) back, from steps (omega, v) to the motions here."""
+        matrix = torch.eye(6, dtype=torch.float64)
+        matrix[3:, :3] = -so3.hat(self.center) / self.scale
+        matrix[3:, 3:] /= self.scale
         return matrix
 
 

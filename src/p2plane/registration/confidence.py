@@ -5,10 +5,11 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-CONFIDENT = 0.9
+CONFIDENT = 0.95
 OTHER_UNIT = 8.0  # clouds that differ this much in size are hardly in the same unit
 CLOSE_RIVAL = 0.9
-LEAST_SCORE, LARGEST_SPREAD = 0.01, 2.0
+CLOSE_COUNTS, EQUAL_COUNTS = 16, 64  # powers of the rivalry: a close rival lowers the odds, an equal one leaves a half
+LEAST_SCORE, LEAST_DISAGREEMENT = 0.01, 0.05
 TURN_ALLOWED, SHIFT_ALLOWED = math.radians(5), 0.05  # an answer that is off by more, in radians and sizes, is wrong
 
 
@@ -29,27 +30,24 @@ class Evidence:
     size_ratio: float
     """Size of the source over that of the target."""
     open_directions: int
-    """How many motions the geometry leaves open."""
+    """How many motions the geometry leaves open, and nothing else determines."""
     spread: float
-    """How far poses of halves of the points are off, in units of what a right answer may be; infinite if unknown."""
+    """`Registration.spread` in units of what a right answer may be off; infinite if unknown."""
 
     @property
     def rivalry(self) -> float:
-        """Score of the rival over that of the answer."""
-        return min(self.rival / self.score, 1.5) if self.score > 0 else 1.5
+        """Score of the rival over that of the answer, at most one."""
+        return min(self.rival / self.score, 1.0) if self.score > 0 else 1.0
 
     def features(self) -> tuple[float, ...]:
         """What `WEIGHTS` belong to."""
-        score, spread = math.log(max(self.score, LEAST_SCORE)), min(self.spread, LARGEST_SPREAD)
-        return score, self.normal_agreement, min(self.rivalry, 1.0) ** 4, float(self.agreeing > 1), spread**2
+        score, disagreement = max(self.score, LEAST_SCORE), 1 - self.normal_agreement + LEAST_DISAGREEMENT
+        return math.log(score), math.log(disagreement), self.rivalry**CLOSE_COUNTS, float(self.agreeing > 1)
 
     @property
     def precision(self) -> float:
-        """How likely a pose that is nearly right is right: that three normal deviates of this spread stay within 1."""
-        if self.spread == 0:
-            return 1.0
-        reach = math.sqrt(3) / self.spread
-        return math.erf(reach / math.sqrt(2)) - math.sqrt(2 / math.pi) * reach * math.exp(-(reach**2) / 2)
+        """How likely a pose that is nearly right is right: errors of poses, in spreads, are about log-logistic."""
+        return 1 / (1 + min(self.spread / COIN_TOSS_SPREAD, 1e9) ** STEEPNESS)
 
 
 def in_tolerances(turn: float, shift: float, size: float) -> float:
@@ -60,9 +58,9 @@ def in_tolerances(turn: float, shift: float, size: float) -> float:
 # Fitted by benchmarks/confidence.py to 878 pairs of training shapes and frames and of a made-up room: --pairs 471
 # --different 40 of cpu-noisy-so3, --pairs 120 --different 30 of cpu-noisy and icl-nuim, --pairs 37 --different 30 of
 # depth. Normals that agree ask for a higher score: the score of noisy ones is low even where the pose is right.
-BIAS = 64.21
-WEIGHTS = (21.04, -46.42, -3.56, 1.89, -4.59)
-RIVALRY = 16  # how sharply a rival as good as the answer turns it into a coin toss
+BIAS = 35.27
+WEIGHTS = (22.47, 6.08, -5.59, 1.41)
+COIN_TOSS_SPREAD, STEEPNESS = 1.41, 3.89
 
 
 def probability(evidence: Evidence) -> float:
@@ -74,7 +72,7 @@ def probability(evidence: Evidence) -> float:
         return 0.0
     logit = BIAS + sum(weight * feature for weight, feature in zip(WEIGHTS, evidence.features(), strict=True))
     found = 1 / (1 + math.exp(-max(-50.0, min(50.0, logit))))
-    one_of_two = 1 - 0.5 * min(1.0, evidence.rivalry) ** RIVALRY
+    one_of_two = 1 - 0.5 * evidence.rivalry**EQUAL_COUNTS
     return found * one_of_two * evidence.precision
 
 
@@ -88,10 +86,14 @@ def reservations(evidence: Evidence) -> tuple[str, ...]:
         return (*reasons, "no part of the source fits any part of the target")
     if evidence.open_directions:
         reasons.append(f"the geometry leaves {evidence.open_directions} of 6 directions open")
-    if probability(evidence) < CONFIDENT and not evidence.open_directions:
+    if not probability(evidence) >= CONFIDENT and not evidence.open_directions:
         reasons.append(f"{evidence.fitness:.0%} of the source found a partner, which does not settle the pose")
-        if evidence.precision < CONFIDENT and math.isfinite(evidence.spread):
-            reasons.append("halves of the points give poses too far apart: the surfaces or the noise leave it open")
+        if evidence.spread == math.inf:
+            reasons.append("too few points to say how far the pose may be off")
+        elif evidence.precision < CONFIDENT:
+            reasons.append(
+                "the pose may be off by too much: halves of the points lead apart, or the initial pose is unsure"
+            )
         if evidence.rivalry > CLOSE_RIVAL:
             reasons.append("another pose fits about as well: the shape may be symmetric")
     return tuple(reasons)

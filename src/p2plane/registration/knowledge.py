@@ -14,6 +14,7 @@ from p2plane.registration.scan import Scan
 from p2plane.solve.inputs import Array, free_directions
 
 WITHIN_SIGMAS = 3.5
+SAME = 0.5  # cosine between a motion that pairs do not see and one that is held, above which they are the same
 LIKELY = 22.5  # squared Mahalanobis distance that one of a thousand draws in six dimensions exceeds
 
 
@@ -52,28 +53,71 @@ class Knowledge:
         difference = left_difference(T, self.T_initial)
         return bool(difference @ torch.linalg.solve(self.covariance, difference) <= LIKELY)
 
-    def combined(self, T: Tensor, information: Tensor, covariance: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """A pose (4, 4) with its information and covariance (6, 6), and the initial pose taken into account."""
+    def combined(self, T: Tensor, information: Tensor) -> Tensor:
+        """A pose (4, 4) that pairs lead to, with their information (6, 6), and the initial pose taken into account."""
         if self.covariance is None:
-            return T, information, covariance
+            return T
         prior = torch.linalg.inv(self.covariance)
-        both = torch.linalg.inv(information + prior)
-        return left_step(T, both @ prior @ left_difference(self.T_initial, T)), information + prior, both
+        return left_step(T, torch.linalg.solve(information + prior, prior @ left_difference(self.T_initial, T)))
+
+    def combined_information(self, information: Tensor, covariance: Tensor) -> tuple[Tensor, Tensor]:
+        """(6, 6) information and covariance of that pose, from those of the pairs alone."""
+        if self.covariance is None:
+            return information, covariance
+        both = information + torch.linalg.inv(self.covariance)
+        return both, torch.linalg.inv(both)
+
+    def leaves_open(self, unseen: Tensor, steps: Tensor, T: Tensor) -> int:
+        """How many of the motions (D, 6) that pairs do not see are not held either.
+
+        With a covariance none is: it says how far the initial pose may be off.
+
+        Args:
+            unseen: (D, 6) orthonormal rows.
+            steps: (6, 6) from such motions to steps (omega, v) about the origin.
+            T: (4, 4) where they start.
+        """
+        if self.covariance is not None:
+            return 0
+        if len(unseen) == 0 or not self.hold:
+            return len(unseen)
+        # What a step does to R and to t, which it turns as well.
+        change = torch.eye(6, dtype=torch.float64)
+        change[3:, :3] = -so3.hat(T[:3, 3])
+        held = change[[each for each in range(6) if each not in free_directions(self.hold)]] @ steps
+        basis = torch.linalg.qr(held.mT).Q  # (6, H)
+        return len(unseen) - int((torch.linalg.svdvals(unseen @ basis) > SAME).sum())
+
+
+def names_of(hold: Sequence[str]) -> tuple[str, ...]:
+    """The directions that are held; one may come by its name alone."""
+    free_directions(hold)  # refuses what cannot be held
+    return (hold,) if isinstance(hold, str) else tuple(hold)
+
+
+def may_be_centered(hold: Sequence[str]) -> bool:
+    """Whether what is held stays held when scans are moved to their middles: t changes by ``R c`` then.
+
+    Held components of t are those between the given frames. Turning about one axis does not change R's row of that
+    axis, and not turning changes none.
+    """
+    turns = [axis for axis in "xyz" if f"r{axis}" not in hold]
+    shifts = [axis for axis in "xyz" if f"t{axis}" in hold]
+    return not turns or not shifts or (len(turns) == 1 and shifts == turns)
 
 
 def knowledge_from(
-    initial: Array | None, covariance: Array | None, hold: Sequence[str], source: Scan, target: Scan
+    initial: Array | None, covariance: Array | None, hold: tuple[str, ...], source: Scan, target: Scan
 ) -> Knowledge:
     """The arguments of `register` as they concern the centred scans."""
-    free_directions(hold)  # refuses what cannot be held
     if initial is None and covariance is not None:
         raise ValueError("initial_covariance must go with initial, got no initial pose")
     T = torch.eye(4, dtype=torch.float64) if initial is None else _pose(initial)
     T_initial = target.T_local_given @ T @ source.T_given_local
     if covariance is None:
-        return Knowledge(T_initial, None, tuple(hold))
+        return Knowledge(T_initial, None, hold)
     matrix = about_origin(-target.center)
-    return Knowledge(T_initial, matrix @ _covariance(covariance) @ matrix.mT, tuple(hold))
+    return Knowledge(T_initial, matrix @ _covariance(covariance) @ matrix.mT, hold)
 
 
 def about_origin(center: Tensor) -> Tensor:

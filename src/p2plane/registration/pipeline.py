@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from p2plane.registration.answer import Search
-from p2plane.registration.knowledge import knowledge_from
+from p2plane.registration.knowledge import knowledge_from, may_be_centered, names_of
 from p2plane.registration.proposals import plan
 from p2plane.registration.result import Registration
 from p2plane.registration.scan import prepare
@@ -52,10 +52,11 @@ def register(
         raise ValueError(f"max_points must be a positive integer, got {max_points!r}")
     if time_limit is not None and not time_limit > 0:
         raise ValueError(f"time_limit must be positive, got {time_limit!r}")
+    hold = names_of(hold)
     opinions = plan(method)
     clock = _Clock()
     with clock.stage("prepare"):
-        centered = not any(name.startswith("t") for name in hold)  # components of t mean those between the given frames
+        centered = may_be_centered(hold)
         moving = prepare("source", source, max_points, centered=centered)
         fixed = prepare("target", target, max_points, centered=centered)
         search = Search(moving, fixed, knowledge_from(initial, initial_covariance, hold, moving, fixed))

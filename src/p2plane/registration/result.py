@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from torch import Tensor
 
 from p2plane.data.cloud import Cloud
 from p2plane.registration.confidence import Evidence
-from p2plane.registration.spread import Spread
 
 
 @dataclass(frozen=True)
@@ -27,6 +27,15 @@ class Candidate:
     """Root mean square distance of those points to the planes of their partners, in the target's units."""
     score: float
     """What the candidates are ranked by; higher is better."""
+
+
+class Spread(NamedTuple):
+    """How far a pose may be off, root mean square."""
+
+    angle: float
+    """Radians."""
+    shift: float
+    """Of the middle of the overlap, in the target's units."""
 
 
 @dataclass(frozen=True)
@@ -72,10 +81,11 @@ class Registration:
     information: Tensor
     """(6, 6) float64."""
     covariance: Tensor
-    """(6, 6) float64, zero along undetermined and held directions."""
+    """(6, 6) float64, zero along undetermined directions; with an initial covariance, what that leaves."""
     spread: Spread | None
-    """How far poses of halves of the points lie from this one, which knows of wrong pairs too; None where a scan has
-    hardly any points. Where one has more than 3,000, it is that of a thinner scan, and larger than the pose's own."""
+    """How far poses of halves of the points lie from this one along the determined directions, which knows of wrong
+    pairs too; and along the others, how sure the initial covariance is. None where the points that have partners are
+    too few to say. Where a scan has more than 3,000, it is that of a thinner scan, and larger than the pose's own."""
     undetermined: tuple[str, ...]
     """The directions that the geometry leaves open, in words: "slides along x", "turns about z"."""
     directions: Tensor

@@ -3,20 +3,22 @@
 Both clouds are cut into halves at random, and each half settles anew. A half has twice the variance of the whole, so
 its pose lies about one standard deviation of the whole's pose away from that: the jackknife that deletes a half. It
 sees what a covariance of noise alone does not: partners that change, and slopes so gentle that other points end
-elsewhere.
+elsewhere. What all points of a neighbourhood have in common, such as the bend of a lens, it does not see.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from p2plane.data.cloud import Cloud
 from p2plane.geometry import se3, so3
+from p2plane.registration.check import Visibility
 from p2plane.registration.refine import Settled, settle
+from p2plane.registration.result import Spread
 
 CUTS = 8  # each gives two halves
 FEWEST = 12  # points of a cloud that is cut
@@ -24,44 +26,40 @@ NEARLY = 1e-3  # at rest, in radians: they differ by more
 EXACT = 1e-3  # of the spacing: deviations below that are alike
 
 
-class Spread(NamedTuple):
-    """How far the poses of halves lie from the pose of all points, root mean square."""
-
-    angle: float
-    """Radians."""
-    shift: float
-    """Of the middle of the source, in the target's units."""
-
-
 def settled_halves(
     source: Cloud, target: Cloud, T_target_source: Tensor, spacing: float, hold: Sequence[str] = ()
 ) -> list[Settled]:
-    """Where halves of both clouds settle from a pose; none where there are too few points. Arguments as in `settle`."""
+    """Where halves of both clouds settle from a pose; arguments as in `settle`.
+
+    None if there are too few points, or if half of the halves or more have too few partners to say where.
+    """
     if min(len(source), len(target)) < FEWEST:
         return []
-    random = torch.Generator().manual_seed(0)
-    return [
+    halves = [
         settle(half, other, T_target_source, spacing, hold, NEARLY)
-        for _ in range(CUTS)
-        for half, other in zip(_halves(source, random), _halves(target, random), strict=True)
+        for half, other in zip(_halves(source), _halves(target), strict=True)
     ]
+    settled = [half for half in halves if math.isfinite(half.deviation)]
+    return settled if 2 * len(settled) > len(halves) else []
 
 
-def spread_about(halves: Sequence[Settled], T_target_source: Tensor, middle: Tensor) -> Spread | None:
-    """How far halves lie from a pose (4, 4), judged at a place (3,) in the source frame; None if there are none."""
-    if not halves:
+def spread_about(T_target_source: Tensor, poses: Sequence[Tensor], sight: Visibility) -> Spread | None:
+    """How far poses lie from one of them (4, 4), along the directions that its pairs see; None if there are none."""
+    if not poses:
         return None
-    poses = torch.stack([half.T_target_source for half in halves])
-    turns = so3.log(poses[:, :3, :3] @ T_target_source[:3, :3].mT)
-    shifts = se3.apply(poses, middle[None])[:, 0] - se3.apply(T_target_source, middle[None])[0]
-    return Spread(*(float(each.square().sum(-1).mean().sqrt()) for each in (turns, shifts)))
+    D = torch.stack(list(poses)) @ se3.inverse(T_target_source)
+    shifts = se3.apply(D, sight.center[None])[:, 0] - sight.center
+    motions = torch.cat([so3.log(D[:, :3, :3]), shifts / sight.scale], dim=1)
+    seen = motions - motions @ sight.open.mT @ sight.open
+    turn, shift = (float(part.square().sum(-1).mean().sqrt()) for part in (seen[:, :3], seen[:, 3:]))
+    return Spread(turn, sight.scale * shift)
 
 
 def mean_pose(settled: Sequence[Settled], spacing: float) -> Tensor:
-    """(4, 4) the mean of poses that are close to each other, each with the weight of its inverse variance.
+    """(4, 4) the mean of poses that are close to each other, each with the inverse square of its deviation as weight.
 
     Turns and shifts have means of their own, so that directions that all of them hold stay held. Where some halves find
-    points that coincide, their pose is exact, and the others have next to no weight. Where no variance is known, it is
+    points that coincide, their pose is exact, and the others have next to no weight. Where no deviation is known, it is
     the first pose.
     """
     poses = torch.stack([each.T_target_source for each in settled])
@@ -76,6 +74,14 @@ def mean_pose(settled: Sequence[Settled], spacing: float) -> Tensor:
     return T
 
 
-def _halves(cloud: Cloud, random: torch.Generator) -> Iterator[Cloud]:
-    order = torch.randperm(len(cloud), generator=random)
-    return (cloud.select(rows) for rows in order.chunk(2))
+def _halves(cloud: Cloud) -> Iterator[Cloud]:
+    """Both halves of each cut.
+
+    Points are numbered from the middle outwards, whatever their order is and wherever they lie, and every cloud is cut
+    alike, so that an answer does not depend on which of two is the source.
+    """
+    random = torch.Generator().manual_seed(0)
+    outwards = (cloud.points - cloud.points.mean(0)).norm(dim=-1).argsort(stable=True)
+    for _ in range(CUTS):
+        order = outwards[torch.randperm(len(cloud), generator=random)]
+        yield from (cloud.select(rows) for rows in order.chunk(2))

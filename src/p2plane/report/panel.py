@@ -61,7 +61,7 @@ def length(value: float, unit: str = "", digits: int = 3) -> str:
 
 def _confidence(registration: Registration) -> str:
     light, word, sentence = verdict(registration)
-    percent = "" if registration.undetermined else f"{registration.confidence:.0%}"
+    percent = f"{registration.confidence:.0%}" if registration.confident or not registration.undetermined else ""
     return (
         f'<section class="verdict {light}"><p><strong>{word}</strong><span>{percent}</span></p>'
         f"<p>{sentence}</p></section>"
@@ -76,7 +76,7 @@ def _undetermined(registration: Registration) -> str:
     words = registration.undetermined
     if not words:
         return ""
-    note = "The geometry does not tell how far; the pose stays where the search began."
+    note = "The geometry does not tell how far; the pose stays about where the search began."
     return _section("Open directions", f'<ul class="open">{_items(words)}</ul><p class="note">{note}</p>')
 
 
@@ -123,7 +123,7 @@ def _deviations(registration: Registration, unit: str) -> str:
     note = "Of noise alone, at the middle of the overlap: read them as optimistic."
     if spread := registration.spread:
         off = f"{math.degrees(spread.angle):.2g}° and {length(spread.shift, unit, 2)}"
-        note += f" Poses found with halves of the points are off by {escape(off)}."
+        note += f" Poses of halves of the points differ by {escape(off)} there."
     return _section("Standard deviations", f'<table class="grid">{head}{body}</table><p class="note">{note}</p>')
 
 
