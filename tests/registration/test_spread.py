@@ -99,7 +99,7 @@ def test_halves_that_settle_elsewhere_do_not_move_the_answer(monkeypatch):
     pair = PairDataset(SyntheticShapes("test"), "cpu-noisy", seed=3)[0]
     T_true = pair.T_target_source.double()
     elsewhere = Settled(se3.exp(torch.tensor([0, 0, 1.0, 0, 0, 0], dtype=torch.float64)) @ T_true, 1e-9)
-    monkeypatch.setattr(answer, "settled_halves", lambda *_: [elsewhere])
+    monkeypatch.setattr(answer, "settled_halves", lambda *_, **__: [elsewhere])
     result = register(*clouds_of(pair), method="initial", initial=T_true)
     assert angle_between(result.T_target_source, T_true) < math.radians(3)
     assert result.spread is not None

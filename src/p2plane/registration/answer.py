@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 
 import torch
 from torch import Tensor
@@ -15,10 +15,10 @@ from p2plane.data.cloud import Cloud
 from p2plane.registration.check import Fit, Overlap
 from p2plane.registration.confidence import Evidence, in_tolerances, probability, reservations
 from p2plane.registration.knowledge import Knowledge, about_origin
-from p2plane.registration.refine import refine, settle
+from p2plane.registration.refine import Settled, refine, settle
 from p2plane.registration.result import Candidate, Registration, Spread
 from p2plane.registration.scan import Scan, thin_to
-from p2plane.registration.spread import mean_pose, settled_halves, spread_about
+from p2plane.registration.spread import CUTS, WIDE, mean_pose, settled_halves, spread_about
 from p2plane.registration.words import canonical, in_words
 
 ROUGH_POINTS, CHECK_POINTS = 3_000, 20_000  # where candidates are weighed, and where the answer is checked
@@ -61,7 +61,7 @@ class Search:
         T = refine(fine.source, fine.target, T, [FINE_REACH * fine.spacing], hold)
         settled = settle(self.source.cloud, self.target.cloud, T, fine.spacing, hold)
         rough, T = self.rough, settled.T_target_source
-        halves = settled_halves(rough.source, rough.target, T, rough.spacing, hold)
+        halves = self._halves(T)
         if rough.source is self.source.cloud and rough.target is self.target.cloud:
             near = (half for half in halves if self._is_same(half.T_target_source, settled.T_target_source))
             T = mean_pose([settled, *near], rough.spacing)
@@ -79,6 +79,16 @@ class Search:
         """How many different proposers came to the pose T (4, 4)."""
         same = (each for each in self.candidates if self._is_same(each.T_target_source, T))
         return len({origin for each in same for origin in each.origins})
+
+    def _halves(self, T: Tensor) -> list[Settled]:
+        """Where halves of the points settle from a pose (4, 4); of more cuts where the first ones spread wide."""
+        rough = self.rough
+        settle_all = partial(settled_halves, rough.source, rough.target, T, rough.spacing, self.knowledge.hold)
+        halves = settle_all(cuts=range(CUTS))
+        spread = spread_about(T, [half.T_target_source for half in halves], rough.at(T).visibility)
+        if spread is not None and in_tolerances(*spread, self.target.size) > WIDE:
+            halves += settle_all(cuts=range(CUTS, 2 * CUTS))
+        return halves
 
     def _add(self, candidate: Candidate) -> None:
         """Of candidates that are the same pose, the better one stays, in the name of all who proposed it."""

@@ -9,7 +9,7 @@ elsewhere. What all points of a neighbourhood have in common, such as the bend o
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Sequence
 
 import torch
 from torch import Tensor
@@ -21,15 +21,21 @@ from p2plane.registration.refine import Settled, settle
 from p2plane.registration.result import Spread
 
 CUTS = 8  # each gives two halves
+WIDE = 0.25  # in units of what a right answer may be off: halves that spread wider are cut as often again
 FEWEST = 12  # points of a cloud that is cut
 NEARLY = 1e-3  # at rest, in radians: they differ by more
 EXACT = 1e-3  # of the spacing: deviations below that are alike
 
 
 def settled_halves(
-    source: Cloud, target: Cloud, T_target_source: Tensor, spacing: float, hold: Sequence[str] = ()
+    source: Cloud,
+    target: Cloud,
+    T_target_source: Tensor,
+    spacing: float,
+    hold: Sequence[str] = (),
+    cuts: Iterable[int] = range(CUTS),
 ) -> list[Settled]:
-    """Where halves of both clouds settle from a pose; arguments as in `settle`.
+    """Where halves of both clouds settle from a pose; arguments as in `settle`, and the numbers of the cuts.
 
     None if there are too few points, or if half of the halves or more have too few partners to say where.
     """
@@ -37,7 +43,8 @@ def settled_halves(
         return []
     halves = [
         settle(half, other, T_target_source, spacing, hold, NEARLY)
-        for half, other in zip(_halves(source), _halves(target), strict=True)
+        for cut in cuts
+        for half, other in zip(_halves(source, cut), _halves(target, cut), strict=True)
     ]
     settled = [half for half in halves if math.isfinite(half.deviation)]
     return settled if 2 * len(settled) > len(halves) else []
@@ -74,14 +81,12 @@ def mean_pose(settled: Sequence[Settled], spacing: float) -> Tensor:
     return T
 
 
-def _halves(cloud: Cloud) -> Iterator[Cloud]:
-    """Both halves of each cut.
+def _halves(cloud: Cloud, cut: int) -> list[Cloud]:
+    """Both of them.
 
     Points are numbered from the middle outwards, whatever their order is and wherever they lie, and every cloud is cut
     alike, so that an answer does not depend on which of two is the source.
     """
-    random = torch.Generator().manual_seed(0)
     outwards = (cloud.points - cloud.points.mean(0)).norm(dim=-1).argsort(stable=True)
-    for _ in range(CUTS):
-        order = outwards[torch.randperm(len(cloud), generator=random)]
-        yield from (cloud.select(rows) for rows in order.chunk(2))
+    order = outwards[torch.randperm(len(cloud), generator=torch.Generator().manual_seed(cut))]
+    return [cloud.select(rows) for rows in order.chunk(2)]
