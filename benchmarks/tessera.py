@@ -2,7 +2,7 @@
 
 Over test pairs of ModelNet40: the network alone, with one of its parts left out (no retraining), and followed by robust
 point-to-plane ICP. One row for each goes to ``benchmarks/results/tessera.csv``, or to ``--out``. With ``--time``,
-seconds of a pair.
+seconds of a pair instead.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ WITHOUT = {
     "alone": {},
     "one round": {"test_rounds": 1},
     "three rounds": {"test_rounds": 3},
-    "ten rounds": {"test_rounds": 10},
+    "five rounds": {"test_rounds": 5},
     "pairs need not agree": {"consistent": False},
     "planes without points": {"head": {"point_share": 0.0}},
     "points instead of planes": {"head": {"head": "point"}},
@@ -117,12 +117,12 @@ def measured(weights: str, protocol: str, pairs: int, parts: list[str]) -> Itera
             yield row_of(protocol, "refined by ICP", refined(T, data), truth)
 
 
-def seconds_of_a_pair(weights: str, rounds: int = 20) -> float:
+def seconds_of_a_pair(weights: str, part: str, calls: int = 20) -> float:
     """The median over calls with one pair of 768 points on one core."""
     torch.set_num_threads(1)
-    model, (batch, *_) = load_model(weights), batches("cpu-noisy", 1, size=1)
+    model, (batch, *_) = load_model(weights, **WITHOUT[part]), batches("cpu-noisy", 1, size=1)
     times = []
-    for _ in range(rounds):
+    for _ in range(calls):
         start = perf_counter()
         poses(model, [batch])
         times.append(perf_counter() - start)
@@ -139,7 +139,8 @@ def main() -> None:
     parser.add_argument("--time", action="store_true")
     options = parser.parse_args()
     if options.time:
-        print(f"{seconds_of_a_pair(options.weights):.3f} s a pair on one core")
+        for part in options.parts:
+            print(f"{part}: {seconds_of_a_pair(options.weights, part):.3f} s a pair on one core")
         return
     rows = []
     for protocol in options.protocols:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from p2plane.evaluation.results import FAILED_ABOVE_DEG, Results
+from p2plane.evaluation.results import FAILED_ABOVE_DEG, FAILED_ABOVE_LENGTH, Results
 from p2plane.experiments.folder import ResultsFolder
 from p2plane.experiments.paper import paper_row
 from p2plane.experiments.perform import training_values
@@ -36,14 +36,14 @@ def register_table(folder: ResultsFolder) -> list[str]:
         if results is None:
             continue
         confident = results.columns["converged"] > 0
-        counts = (_wrong(results), confident, confident & _wrong(results))
+        counts = (_turned(results), confident, confident & results.failed)
         cells = [
             name,
             f"{len(results):,}",
             *_errors(results, data),
             *(f"{np.count_nonzero(each):,}" for each in counts),
         ]
-        cells.append(f"{', '.join(_errors(ransac, data)[:2])}, {np.count_nonzero(_wrong(ransac))}" if ransac else "")
+        cells.append(f"{', '.join(_errors(ransac, data)[:2])}, {np.count_nonzero(_turned(ransac))}" if ransac else "")
         best = paper_row(folder.scale.data[data], "rpmnet-plane")
         cells.append(
             ", ".join(short(best[list(METRICS).index(f"rotation_{key}_deg")]) for key in ("rmse", "mae"))
@@ -108,18 +108,19 @@ def with_tables(text: str, folder: ResultsFolder) -> str:
     return text
 
 
-def _wrong(results: Results) -> np.ndarray:
+def _turned(results: Results) -> np.ndarray:
     return results.columns["angle_deg"] > FAILED_ABOVE_DEG
 
 
 def _trust(folder: ResultsFolder) -> str:
     """How far `register` can be believed, over all test sets."""
     found = [results for data in TEST_SETS if (results := folder.read(data, "register"))]
-    wrong = np.concatenate([_wrong(results) for results in found])
+    wrong = np.concatenate([results.failed for results in found])
     confident = np.concatenate([results.columns["converged"] > 0 for results in found])
     misled, said, right = (np.count_nonzero(each) for each in (confident & wrong, confident, ~wrong))
     return (
-        f"Over all of them, {misled} of {said:,} confident answers are wrong ({misled / said:.2%}), "
+        f"Over all of them, {misled} of {said:,} confident answers are wrong ({misled / said:.2%}: off by more than "
+        f"{FAILED_ABOVE_DEG:g} degrees or {FAILED_ABOVE_LENGTH:g}, 5 % of the size), "
         f"and {np.mean(confident[~wrong]):.1%} of {right:,} right answers are confident."
     )
 

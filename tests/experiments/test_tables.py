@@ -106,6 +106,12 @@ def test_what_register_said_of_its_answers_is_counted(folder: ResultsFolder) -> 
     assert line == ["modelnet40-cpu-noisy", "4", "2", "2", "1", "1 of 2, 50.0%"]
 
 
+def test_a_pose_fails_by_its_angle_or_by_its_length(tmp_path: Path) -> None:
+    results = write_made_up(tmp_path / "results.csv", [1.0, 1.0, 6.0])
+    results.columns["length"] = np.array([0.09, 0.11, 0.0])
+    assert results.failed.tolist() == [False, True, True]
+
+
 def test_a_table_without_any_results_has_no_best() -> None:
     table = comparison([(row, None) for row in ROWS], "", "")
     assert not any(cell.best or cell.bold for line in table.rows for cell in line)

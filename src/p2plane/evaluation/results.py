@@ -25,7 +25,8 @@ from p2plane.work.record import read_record
 SUFFIXES = (".parquet", ".csv")
 RECALLED_BELOW = 0.2
 """A pair is recalled if its points end up so near to where they should, as DeepGMR counts."""
-FAILED_ABOVE_DEG = 5.0
+FAILED_ABOVE_DEG, FAILED_ABOVE_LENGTH = 5.0, 0.1
+"""What a right pose may be off: the length is 5 % of the size of shapes of radius one, as test sets have them."""
 
 
 @dataclass(frozen=True)
@@ -50,6 +51,11 @@ class Results:
     def T_true(self) -> Tensor:
         """(P, 4, 4) float64."""
         return poses(self.columns, TRUE_POSE)
+
+    @property
+    def failed(self) -> np.ndarray:
+        """(P,) bool, where a pose is off by more than a right one may be."""
+        return (self.columns["angle_deg"] > FAILED_ABOVE_DEG) | (self.columns["length"] > FAILED_ABOVE_LENGTH)
 
     @cached_property
     def summary(self) -> dict[str, float]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from p2plane.evaluation.results import FAILED_ABOVE_DEG, Results
+from p2plane.evaluation.results import FAILED_ABOVE_DEG, FAILED_ABOVE_LENGTH, Results
 from p2plane.experiments.blocks import Block, Cell, Table
 from p2plane.experiments.experiment import Experiment, runs_of
 from p2plane.experiments.folder import ResultsFolder
@@ -30,13 +30,13 @@ def _trust(folder: ResultsFolder) -> Table:
     found = [(data, folder.read(data, REGISTER.name)) for data in _TRUSTED]
     lines = tuple(_trusted(folder.scale.data[data], results) for data, results in found if results)
     header = ("test set", "pairs", "wrong", "confident", "confident and wrong", "right and confident")
-    wrong = f"A pose is wrong where it is off by more than {FAILED_ABOVE_DEG:g} degrees."
+    wrong = f"A pose is wrong where it is off by more than {FAILED_ABOVE_DEG:g} degrees or {FAILED_ABOVE_LENGTH:g}."
     return Table(header, lines, f"What register says of its own answers. {wrong}")
 
 
 def _trusted(where: str, results: Results) -> tuple[Cell, ...]:
     confident = results.columns["converged"] > 0
-    wrong = results.columns["angle_deg"] > FAILED_ABOVE_DEG
+    wrong = results.failed
     right = np.count_nonzero(~wrong)
     both = np.count_nonzero(confident & ~wrong)
     share = f"{both} of {right}, {both / right:.1%}" if right else "0 of 0"

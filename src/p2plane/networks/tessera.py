@@ -58,7 +58,7 @@ class TesseraConfig:
     heads: int = 4
     sinkhorn_iterations: int = 5
     train_rounds: int = 4
-    test_rounds: int = 5
+    test_rounds: int = 10
     start_noise: float = 0.05
     """In training, what a pose is disturbed by before the next round: radians, and parts of the clouds' radius."""
     consistent: bool = True
