@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-CONFIDENT = 0.95
+CONFIDENT = 0.96
 OTHER_UNIT = 8.0  # clouds that differ this much in size are hardly in the same unit
 CLOSE_RIVAL = 0.9
-CLOSE_COUNTS, EQUAL_COUNTS = 16, 64  # powers of the rivalry: a close rival lowers the odds, an equal one leaves a half
-LEAST_SCORE, LEAST_DISAGREEMENT = 0.01, 0.05
+CLOSE_COUNTS, EQUAL_COUNTS = 4, 64  # powers of the rivalry: a close rival lowers the odds, an equal one leaves a half
+LEAST_SCORE, LEAST_DISAGREEMENT, LARGEST_SPREAD = 0.01, 0.05, 3.0
 TURN_ALLOWED, SHIFT_ALLOWED = math.radians(5), 0.05  # an answer that is off by more, in radians and sizes, is wrong
 
 
@@ -42,7 +42,8 @@ class Evidence:
     def features(self) -> tuple[float, ...]:
         """What `WEIGHTS` belong to."""
         score, disagreement = max(self.score, LEAST_SCORE), 1 - self.normal_agreement + LEAST_DISAGREEMENT
-        return math.log(score), math.log(disagreement), self.rivalry**CLOSE_COUNTS, float(self.agreeing > 1)
+        rival, spread = self.rivalry**CLOSE_COUNTS, min(self.spread, LARGEST_SPREAD)
+        return math.log(score), math.log(disagreement), rival, float(self.agreeing > 1), spread
 
     @property
     def precision(self) -> float:
@@ -55,12 +56,12 @@ def in_tolerances(turn: float, shift: float, size: float) -> float:
     return math.hypot(turn / TURN_ALLOWED, shift / (SHIFT_ALLOWED * size)) if size > 0 else math.inf
 
 
-# Fitted by benchmarks/confidence.py to 878 pairs of training shapes and frames and of a made-up room: --pairs 471
-# --different 40 of cpu-noisy-so3, --pairs 120 --different 30 of cpu-noisy and icl-nuim, --pairs 37 --different 30 of
-# depth. Normals that agree ask for a higher score: the score of noisy ones is low even where the pose is right.
-BIAS = 35.27
-WEIGHTS = (22.47, 6.08, -5.59, 1.41)
-COIN_TOSS_SPREAD, STEEPNESS = 1.41, 3.89
+# Fitted by benchmarks/confidence.py to 1,960 pairs of training shapes and frames and of a made-up room: --pairs 1000
+# --different 60 of cpu-noisy-so3, 300 and 60 of cpu-noisy, 150 and 60 of icl-nuim and of depth, 100 and 20 of cpu.
+# Normals that agree ask for a higher score: the score of noisy ones is low even where the pose is right.
+BIAS = 40.02
+WEIGHTS = (19.92, 8.13, -2.95, 1.38, -6.08)
+COIN_TOSS_SPREAD, STEEPNESS = 1.47, 3.86
 
 
 def probability(evidence: Evidence) -> float:
