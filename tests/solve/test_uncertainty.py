@@ -51,6 +51,16 @@ def test_information_is_the_inverse_of_covariance_where_all_is_determined(distan
     assert_close(product, torch.eye(6, dtype=torch.float64).expand(3, 6, 6), rtol=0, atol=1e-9)
 
 
+@pytest.mark.parametrize("unit", [1e-100, 1e100])
+def test_the_unit_of_length_may_be_any(unit):
+    pair = matched_pair(noise=0.01, seed=8)
+    one = align("point_to_plane", pair)
+    other = align("point_to_plane", pair._replace(source=pair.source * unit, target=pair.target * unit))
+    units = torch.tensor([1.0] * 3 + [unit] * 3, dtype=torch.float64)
+    assert_close(units[:, None] * other.information * units, one.information, rtol=1e-6, atol=1e-3)
+    assert_close(other.covariance / units / units[:, None], one.covariance, rtol=1e-6, atol=1e-12)
+
+
 def adjoint(T: Tensor) -> Tensor:
     """(6, 6) what `T` does to a twist (omega, v): ``T exp(twist) = exp(adjoint(T) twist) T``, to the first order."""
     R, t = T[:3, :3], T[:3, 3]

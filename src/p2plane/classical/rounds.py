@@ -196,6 +196,8 @@ class _Rounds:
     def careful_step(self, T: np.ndarray, matches: Matches) -> np.ndarray | None:
         """By Newton's method, in the directions that are free and that the pairs determine; None without any."""
         clouds, settings = self.clouds, self.rules.settings
+        if not settings.free:
+            return T
         source, target = _rows(clouds.source), _rows(clouds.target.points)
         ours, theirs = (
             None if each is None else _rows(each) for each in (clouds.source_normals, clouds.target_normals)

@@ -116,9 +116,9 @@ class Alignment:
 
         It knows of noise alone, and takes the pairs and the metric as right: read it as optimistic.
         """
-        to_caller = self._to_callers_coordinates(Chart())
-        inverse = torch.linalg.inv(to_caller)
-        information = inverse.mT @ self._mean_information(Chart()) @ inverse * self._precision[:, None, None]
+        pivot, scale = self._pivot(Chart())
+        from_caller = _about(-pivot / scale, 1 / scale)
+        information = from_caller.mT @ self._mean_information(Chart()) @ from_caller * self._precision[:, None, None]
         return self._shaped(information)
 
     @cached_property
@@ -175,14 +175,13 @@ class Alignment:
 
     def _to_callers_coordinates(self, chart: Chart) -> Tensor:
         """(B, 6, 6) from steps (a, b) of a chart, in local units, to (omega, v) about the caller's target origin."""
+        return _about(*self._pivot(chart))
+
+    def _pivot(self, chart: Chart) -> tuple[Tensor, Tensor]:
+        """(B, 3, 1) what a chart's steps turn about, and (B, 1, 1) the unit of their shifts."""
         quadratic, T = self._linearized
         frame = quadratic.frame
-        pivot = frame.target_center + frame.scale * (T[:, :, 3:] - chart.arm(T))
-        # a x (p - pivot) + scale b = a x p + v, so v = pivot x a + scale b.
-        matrix = torch.eye(6, dtype=T.dtype, device=T.device).repeat(len(T), 1, 1)
-        matrix[:, 3:, :3] = so3.hat(pivot[:, :, 0])
-        matrix[:, 3:, 3:] *= frame.scale
-        return matrix
+        return frame.target_center + frame.scale * (T[:, :, 3:] - chart.arm(T)), frame.scale
 
     @property
     def _dtype(self) -> torch.dtype:
@@ -191,6 +190,15 @@ class Alignment:
     def _shaped(self, flat: Tensor) -> Tensor:
         shaped = flat.reshape((*self._problem.pairs.batch_shape, *flat.shape[1:]))
         return shaped.to(self._dtype) if shaped.is_floating_point() else shaped
+
+
+def _about(pivot: Tensor, scale: Tensor) -> Tensor:
+    """(B, 6, 6) from steps (a, b) about pivots (B, 3, 1), in units (B, 1, 1), to (omega, v) about the origin."""
+    # a x (p - pivot) + scale b = a x p + v, so v = pivot x a + scale b.
+    matrix = torch.eye(6, dtype=pivot.dtype, device=pivot.device).repeat(len(pivot), 1, 1)
+    matrix[:, 3:, :3] = so3.hat(pivot[:, :, 0])
+    matrix[:, 3:, 3:] *= scale
+    return matrix
 
 
 def alignment_at(
