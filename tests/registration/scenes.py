@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import math
+
 import torch
 from torch import Tensor
 
-from p2plane.geometry import se3
+from p2plane.geometry import se3, so3
+from p2plane.registration.result import Registration
 
 
 def motion(seed: int, size: float = 3.0) -> Tensor:
@@ -67,3 +70,10 @@ def scan(name: str, seed: int, noise: float = 0.004) -> Tensor:
     random = torch.Generator().manual_seed(seed)
     points = SCENES[name](random)
     return points + noise * torch.randn(points.shape, generator=random, dtype=torch.float64)
+
+
+def errors(result: Registration, T_true: Tensor, center: Tensor) -> tuple[float, float]:
+    """Degrees, and distance at a place of the source."""
+    angle = math.degrees(float(so3.log(result.R @ T_true[:3, :3].mT).norm()))
+    T_change = result.T_target_source - T_true
+    return angle, float((T_change[:3, :3] @ center + T_change[:3, 3]).norm())

@@ -15,14 +15,7 @@ from p2plane.data.synthetic import SyntheticShapes
 from p2plane.registration import register
 from p2plane.registration.proposals import Opinion, plan
 from p2plane.registration.result import Registration
-from tests.registration.scenes import motion, scan
-
-
-def errors(result: Registration, T_true: torch.Tensor, center: torch.Tensor) -> tuple[float, float]:
-    """Degrees, and distance at a place of the source."""
-    angle = math.degrees(float(so3.log(result.R @ T_true[:3, :3].mT).norm()))
-    T_change = result.T_target_source - T_true
-    return angle, float((T_change[:3, :3] @ center + T_change[:3, 3]).norm())
+from tests.registration.scenes import errors, motion, scan
 
 
 @pytest.fixture(scope="module")
@@ -182,57 +175,6 @@ def test_points_that_are_not_finite_are_left_out_and_said(found):
     again = register(broken, target, method="sweep")
     torch.testing.assert_close(again.T_target_source, result.T_target_source)
     assert any("7 of" in warning for warning in again.warnings)
-
-
-def test_held_directions_keep_what_the_initial_pose_has():
-    turn = so3.exp(torch.tensor([0.0, 0.0, 2.0], dtype=torch.float64))
-    T_true = se3.from_rotation_translation(turn, torch.tensor([0.4, -0.3, 0.2], dtype=torch.float64))
-    source, target = se3.apply(se3.inverse(T_true), scan("room", 1)), scan("room", 2)
-    initial = torch.eye(4, dtype=torch.float64)
-    initial[2, 3] = 0.2
-    result = register(source, target, method="sweep", initial=initial, hold=("rx", "ry", "tz"))
-    angle, shift = errors(result, T_true, source.mean(0))
-    assert angle < 0.5
-    assert shift < 0.01
-    assert result.T_target_source[2, 3] == pytest.approx(0.2, abs=1e-9)
-    torch.testing.assert_close(result.R[2], torch.tensor([0, 0, 1.0], dtype=torch.float64))
-    assert result.confident
-
-
-def test_what_is_held_is_not_open():
-    source, target = scan("corridor", 1), scan("corridor", 2)
-    held = register(source, target, method="initial", hold=("ty",))
-    assert held.undetermined == ("slides along y",)  # which is what the pairs say
-    assert held.confident
-    assert not register(source, target, method="initial", hold=("tx",)).confident
-
-
-@pytest.mark.parametrize("hold", ["tx", ("tx", "ty", "tz"), ("rx", "ry", "tz")])
-def test_what_is_held_is_held_between_the_given_frames(hold):
-    """Wherever the scans lie: moved to their middles, t would be another as soon as R is."""
-    away = torch.tensor([5.0, 3.0, 1.0], dtype=torch.float64)
-    turn = so3.about_axis(2, torch.tensor(0.05, dtype=torch.float64))
-    source, target = scan("room", 1) + away, (scan("room", 2) + away) @ turn.mT
-    result = register(source, target, method="initial", hold=hold)
-    assert result.confident
-    assert max(abs(result.t["xyz".index(axis)]) for axis in "xyz" if f"t{axis}" in hold) < 1e-9
-    assert max(so3.log(result.R @ turn.mT).abs()) < 0.002
-
-
-@pytest.mark.parametrize("hold", [("rx", "ry", "tz"), ("rx", "ry"), ("rx", "ry", "rz", "tx")])
-def test_what_is_held_far_from_the_origin_is_found_as_well(hold):
-    """In the coordinates of a map a turn moves everything; scans are moved to their middles wherever that may be."""
-    far = torch.tensor([4e5, 5e5, 100.0], dtype=torch.float64)
-    turn = so3.about_axis(2, torch.tensor(0.03 if "rz" not in hold else 0.0, dtype=torch.float64))
-    # About the middle, and along what is free.
-    shift = torch.tensor([0.0 if "tx" in hold else 0.05, 0.02, 0.0], dtype=torch.float64)
-    T_true = se3.from_rotation_translation(turn, far - turn @ far + shift)
-    source, target = scan("room", 1) + far, se3.apply(T_true, scan("room", 2) + far)
-    result = register(source, target, method="initial", hold=hold)
-    angle, shift_off = errors(result, T_true, source.mean(0))
-    assert result.confident
-    assert angle < 0.1
-    assert shift_off < 0.01
 
 
 def test_a_prior_settles_what_the_geometry_leaves_open():

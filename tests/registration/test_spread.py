@@ -15,10 +15,13 @@ from p2plane.data.pairs import PairDataset
 from p2plane.data.synthetic import SyntheticShapes
 from p2plane.geometry import se3
 from p2plane.registration import answer
+from p2plane.registration.answer import Answer, Search
 from p2plane.registration.check import Overlap
+from p2plane.registration.knowledge import Knowledge
 from p2plane.registration.refine import Settled, settle
 from p2plane.registration.result import Registration, Spread
-from p2plane.registration.spread import mean_pose, settled_halves, spread_about
+from p2plane.registration.scan import prepare
+from p2plane.registration.spread import CUTS, mean_pose, settled_halves, spread_about
 from p2plane.registration.summary import summary
 from tests.registration.scenes import scan
 
@@ -37,7 +40,8 @@ def angle_between(T: Tensor, T_other: Tensor) -> float:
 
 
 def spread_of(source: Cloud, target: Cloud, halves: list[Settled], T: Tensor) -> Spread | None:
-    return spread_about(T, [half.T_target_source for half in halves], Overlap(source, target).at(T).visibility)
+    sight = Overlap(source, target).at(T).visibility
+    return spread_about(T, [half.T_target_source for half in halves], sight, sight.open)
 
 
 def root_mean_square(values: list[float]) -> float:
@@ -184,20 +188,30 @@ def test_what_the_initial_pose_says_of_open_directions_counts():
         assert result.confident == is_enough
 
 
-def test_gentle_slopes_spread_more():
-    """An egg that is nearly a ball turns almost freely, though all directions are determined; three fins do not."""
+@pytest.fixture(scope="module")
+def slopes() -> list[Answer]:
+    """Of three fins, and of an egg that is nearly a ball and turns almost freely, though all directions are seen."""
     generator = torch.Generator().manual_seed(0)
     fins = torch.rand(600, 3, generator=generator, dtype=torch.float64) - 0.5
     fins[:200, 0], fins[200:400, 1], fins[400:, 2] = 0.0, 0.0, 0.0
     ball = torch.nn.functional.normalize(torch.randn(600, 3, generator=generator, dtype=torch.float64), dim=-1) / 2
-    angles = []
+    answers = []
     for shape in (fins, ball * torch.tensor([0.7, 0.84, 1.0])):
         noise = 0.01 * torch.randn(2, 600, 3, generator=generator, dtype=torch.float64)
-        result = register(shape + noise[0], shape + noise[1], method="initial")
-        assert not result.undetermined
-        assert result.spread is not None
-        angles.append(result.spread.angle)
-    assert angles[1] > 3 * angles[0]
+        source, target = (prepare(name, shape + each, 1000) for name, each in zip(("one", "other"), noise, strict=True))
+        answers.append(Search(source, target, Knowledge(torch.eye(4, dtype=torch.float64))).answer())
+    return answers
+
+
+def test_gentle_slopes_spread_more(slopes):
+    assert not any(len(each.open_directions) for each in slopes)
+    steep, gentle = (each.spread.angle for each in slopes)
+    assert gentle > 3 * steep
+
+
+def test_halves_that_spread_wide_are_cut_as_often_again(slopes):
+    assert [len(each.halves) for each in slopes] == [2 * CUTS, 4 * CUTS]
+    assert len(torch.stack(slopes[1].halves).flatten(1).unique(dim=0)) == 4 * CUTS
 
 
 def test_a_handful_of_points_has_no_halves():

@@ -45,6 +45,7 @@ class Search:
         rough = self.rough
         reaches = [reach * rough.spacing for reach in ROUGH_REACHES]
         for T in proposals[proposals.isfinite().flatten(1).all(1)]:
+            T = self.knowledge.with_held(T, self.source.middle)
             T = refine(rough.source, rough.target, T, reaches, self.knowledge.hold)
             if self.knowledge.allows(T):
                 fit = rough.at(T)
@@ -68,7 +69,8 @@ class Search:
         poses = [half.T_target_source for half in halves]
         if self.knowledge.covariance is not None:
             information = fine.at(T).information[0]
-            T, *poses = (self.knowledge.combined(each, information) for each in (T, *poses))
+            both = (self.knowledge.combined(each, information) for each in (T, *poses))
+            T, *poses = (self.knowledge.with_held(each, self.source.middle) for each in both)
         return Answer(self, T, tuple(poses))
 
     def rival(self, T: Tensor) -> float:
@@ -85,7 +87,9 @@ class Search:
         rough = self.rough
         settle_all = partial(settled_halves, rough.source, rough.target, T, rough.spacing, self.knowledge.hold)
         halves = settle_all(cuts=range(CUTS))
-        spread = spread_about(T, [half.T_target_source for half in halves], rough.at(T).visibility)
+        sight = rough.at(T).visibility
+        still_open = self.knowledge.still_open(sight, T)
+        spread = spread_about(T, [half.T_target_source for half in halves], sight, still_open)
         if spread is not None and in_tolerances(*spread, self.target.size) > WIDE:
             halves += settle_all(cuts=range(CUTS, 2 * CUTS))
         return halves
@@ -124,16 +128,21 @@ class Answer:
     @cached_property
     def information(self) -> tuple[Tensor, Tensor]:
         """(6, 6) information and covariance, the initial pose taken into account."""
-        return self.search.knowledge.combined_information(*self.fit.information)
+        return self.search.knowledge.combined_information(self.T, *self.fit.information)
+
+    @cached_property
+    def still_open(self) -> Tensor:
+        """(D, 6) those that are not held either."""
+        return self.search.knowledge.still_open(self.fit.visibility, self.T)
 
     @cached_property
     def spread(self) -> Spread | None:
-        """How far halves lie from it where the pairs see it, and the initial pose may where they do not."""
+        """How far halves lie from it, and, where neither pairs nor held directions say, the initial pose may."""
         sight = self.fit.visibility
-        spread = spread_about(self.T, self.halves, sight)
+        spread = spread_about(self.T, self.halves, sight, self.still_open)
         if spread is None or self.search.knowledge.covariance is None:
             return spread
-        unseen = sight.open.mT @ sight.open @ sight.motions
+        unseen = self.still_open.mT @ self.still_open @ sight.motions
         variances = (unseen @ self.information[1] @ unseen.mT).diagonal()
         turn, shift = (float(part.sum().clamp(min=0).sqrt()) for part in (variances[:3], variances[3:]))
         return Spread(math.hypot(spread.angle, turn), math.hypot(spread.shift, sight.scale * shift))
@@ -148,7 +157,7 @@ class Answer:
             normal_agreement=fit.normal_agreement,
             fitness=fit.fitness,
             size_ratio=search.source.size / search.target.size if search.target.size > 0 else 0.0,
-            open_directions=search.knowledge.leaves_open(fit.visibility.open, fit.visibility.steps, self.T),
+            open_directions=len(self.still_open) if search.knowledge.covariance is None else 0,
             spread=in_tolerances(*self.spread, search.target.size) if self.spread else math.inf,
         )
 

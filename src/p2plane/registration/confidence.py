@@ -65,7 +65,7 @@ COIN_TOSS_SPREAD, STEEPNESS = 1.47, 3.86
 
 
 def probability(evidence: Evidence) -> float:
-    """That an answer with this evidence is right, in [0, 1]; zero where the geometry leaves directions open.
+    """That an answer with this evidence is right, in [0, 1]; zero where directions are open.
 
     It is if the search found the right place, which is not that of a rival, and if the points are good enough for it.
     """

@@ -10,11 +10,12 @@ import torch
 from torch import Tensor
 
 from p2plane.geometry import so3
+from p2plane.registration.check import Visibility
 from p2plane.registration.scan import Scan
 from p2plane.solve.inputs import Array, free_directions
 
 WITHIN_SIGMAS = 3.5
-SAME = 0.5  # cosine between a motion that pairs do not see and one that is held, above which they are the same
+NOTICED = 0.5  # what a motion must change of what is held, in radians and scales, to be no longer open
 LIKELY = 22.5  # squared Mahalanobis distance that one of a thousand draws in six dimensions exceeds
 
 
@@ -32,7 +33,7 @@ class Knowledge:
     def rotations(self, count: int) -> Tensor:
         """(K, 3, 3) the rotations that may be right, as densely as so many over all of SO(3) are."""
         R_initial = self.T_initial[:3, :3]
-        free = [axis for axis in range(3) if f"r{'xyz'[axis]}" not in self.hold]
+        free = self._free_axes
         if not free:
             return R_initial[None]
         if len(free) == 1:
@@ -53,40 +54,58 @@ class Knowledge:
         difference = left_difference(T, self.T_initial)
         return bool(difference @ torch.linalg.solve(self.covariance, difference) <= LIKELY)
 
+    def with_held(self, T: Tensor, middle: Tensor) -> Tensor:
+        """(4, 4) the pose near another one that has what is held as the initial pose has it.
+
+        It keeps a place (3,) in the middle of the source where the other pose brings it, but for shifts that are held.
+        """
+        if not self.hold:
+            return T
+        R_initial, near = self.T_initial[:3, :3], T.clone()
+        turn, free = T[:3, :3] @ R_initial.mT, self._free_axes
+        if len(free) < 3:
+            turn = _nearest_turn(free[0], turn) if free else torch.eye(3, dtype=T.dtype)
+            near[:3, :3] = turn @ R_initial
+            near[:3, 3] += (T[:3, :3] - near[:3, :3]) @ middle
+        shifts = ["xyz".index(name[1]) for name in self.hold if name[0] == "t"]
+        near[shifts, 3] = self.T_initial[shifts, 3]
+        return near
+
     def combined(self, T: Tensor, information: Tensor) -> Tensor:
         """A pose (4, 4) that pairs lead to, with their information (6, 6), and the initial pose taken into account."""
         if self.covariance is None:
             return T
-        prior = torch.linalg.inv(self.covariance)
-        return left_step(T, torch.linalg.solve(information + prior, prior @ left_difference(self.T_initial, T)))
+        prior, free = torch.linalg.inv(self.covariance), self._free_steps(T)
+        pull = free.mT @ prior @ left_difference(self.T_initial, T)
+        return left_step(T, free @ torch.linalg.solve(free.mT @ (information + prior) @ free, pull))
 
-    def combined_information(self, information: Tensor, covariance: Tensor) -> tuple[Tensor, Tensor]:
+    def combined_information(self, T: Tensor, information: Tensor, covariance: Tensor) -> tuple[Tensor, Tensor]:
         """(6, 6) information and covariance of that pose, from those of the pairs alone."""
         if self.covariance is None:
             return information, covariance
-        both = information + torch.linalg.inv(self.covariance)
-        return both, torch.linalg.inv(both)
+        both, free = information + torch.linalg.inv(self.covariance), self._free_steps(T)
+        return both, free @ torch.linalg.inv(free.mT @ both @ free) @ free.mT
 
-    def leaves_open(self, unseen: Tensor, steps: Tensor, T: Tensor) -> int:
-        """How many of the motions (D, 6) that pairs do not see are not held either.
-
-        With a covariance none is: it says how far the initial pose may be off.
-
-        Args:
-            unseen: (D, 6) orthonormal rows.
-            steps: (6, 6) from such motions to steps (omega, v) about the origin.
-            T: (4, 4) where they start.
-        """
-        if self.covariance is not None:
-            return 0
+    def still_open(self, sight: Visibility, T: Tensor) -> Tensor:
+        """(D, 6) the motions, as the sight has them, that pairs do not see and that change nothing that is held."""
+        unseen = sight.open
         if len(unseen) == 0 or not self.hold:
-            return len(unseen)
-        # What a step does to R and to t, which it turns as well.
-        change = torch.eye(6, dtype=torch.float64)
-        change[3:, :3] = -so3.hat(T[:3, 3])
-        held = change[[each for each in range(6) if each not in free_directions(self.hold)]] @ steps
-        basis = torch.linalg.qr(held.mT).Q  # (6, H)
-        return len(unseen) - int((torch.linalg.svdvals(unseen @ basis) > SAME).sum())
+            return unseen
+        change = _change(T)
+        change[3:] /= sight.scale
+        held = change[[each for each in range(6) if each not in free_directions(self.hold)]] @ sight.steps
+        left, strengths, _ = torch.linalg.svd(unseen @ held.mT)
+        return left[:, int((strengths > NOTICED).sum()) :].mT @ unseen
+
+    @property
+    def _free_axes(self) -> list[int]:
+        """About which R may turn: none, one or all."""
+        return [axis for axis in range(3) if f"r{'xyz'[axis]}" not in self.hold]
+
+    def _free_steps(self, T: Tensor) -> Tensor:
+        """(6, F) steps (omega, v) at a pose (4, 4) that change nothing that is held."""
+        inverse = 2 * torch.eye(6, dtype=T.dtype) - _change(T)  # of 1 + N, as N is nilpotent
+        return inverse[:, list(free_directions(self.hold))]
 
 
 def names_of(hold: Sequence[str]) -> tuple[str, ...]:
@@ -140,6 +159,19 @@ def left_step(T_from: Tensor, step: Tensor) -> Tensor:
     T[:3] = turn @ T_from[:3]
     T[:3, 3] += step[3:]
     return T
+
+
+def _change(T: Tensor) -> Tensor:
+    """(6, 6) from steps (omega, v) at a pose (4, 4) to what they do to R and to t, which they turn as well."""
+    matrix = torch.eye(6, dtype=T.dtype)
+    matrix[3:, :3] = -so3.hat(T[:3, 3])
+    return matrix
+
+
+def _nearest_turn(axis: int, R: Tensor) -> Tensor:
+    """(3, 3) the turn about x, y or z that is nearest to a rotation (3, 3)."""
+    one, other = (axis + 1) % 3, (axis + 2) % 3
+    return so3.about_axis(axis, torch.atan2(R[other, one] - R[one, other], R[one, one] + R[other, other]))
 
 
 def _pose(initial: Array) -> Tensor:

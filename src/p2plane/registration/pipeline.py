@@ -46,7 +46,8 @@ def register(
         seed: of what is random.
 
     Returns:
-        A `Registration`. Where the scans do not determine the answer, it says so and is not confident.
+        A `Registration`. Where neither the scans nor what is known determine the answer, it is not confident and says
+        what is open.
     """
     if not isinstance(max_points, int) or max_points < 1:
         raise ValueError(f"max_points must be a positive integer, got {max_points!r}")

@@ -23,7 +23,7 @@ from p2plane.registration.result import Spread
 CUTS = 8  # each gives two halves
 WIDE = 0.25  # in units of what a right answer may be off: halves that spread wider are cut as often again
 FEWEST = 12  # points of a cloud that is cut
-NEARLY = 1e-3  # at rest, in radians: they differ by more
+NEARLY = 1e-3  # at rest, in radians and radii
 EXACT = 1e-3  # of the spacing: deviations below that are alike
 
 
@@ -37,7 +37,7 @@ def settled_halves(
 ) -> list[Settled]:
     """Where halves of both clouds settle from a pose; arguments as in `settle`, and the numbers of the cuts.
 
-    None if there are too few points, or if half of the halves or more have too few partners to say where.
+    Empty if there are too few points, or if half of the halves or more have too few partners to say where.
     """
     if min(len(source), len(target)) < FEWEST:
         return []
@@ -50,15 +50,17 @@ def settled_halves(
     return settled if 2 * len(settled) > len(halves) else []
 
 
-def spread_about(T_target_source: Tensor, poses: Sequence[Tensor], sight: Visibility) -> Spread | None:
-    """How far poses lie from one of them (4, 4), along the directions that its pairs see; None if there are none."""
+def spread_about(
+    T_target_source: Tensor, poses: Sequence[Tensor], sight: Visibility, still_open: Tensor
+) -> Spread | None:
+    """How far poses lie from one of them (4, 4), but for the motions (D, 6) that are open; None if there are none."""
     if not poses:
         return None
     D = torch.stack(list(poses)) @ se3.inverse(T_target_source)
     shifts = se3.apply(D, sight.center[None])[:, 0] - sight.center
     motions = torch.cat([so3.log(D[:, :3, :3]), shifts / sight.scale], dim=1)
-    seen = motions - motions @ sight.open.mT @ sight.open
-    turn, shift = (float(part.square().sum(-1).mean().sqrt()) for part in (seen[:, :3], seen[:, 3:]))
+    known = motions - motions @ still_open.mT @ still_open
+    turn, shift = (float(part.square().sum(-1).mean().sqrt()) for part in (known[:, :3], known[:, 3:]))
     return Spread(turn, sight.scale * shift)
 
 
