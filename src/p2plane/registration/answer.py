@@ -68,7 +68,7 @@ class Search:
             T = mean_pose([settled, *near], rough.spacing)
         poses = [half.T_target_source for half in halves]
         if self.knowledge.covariance is not None:
-            information = fine.at(T).information[0]
+            information = fine.at(T).information
             both = (self.knowledge.combined(each, information) for each in (T, *poses))
             T, *poses = (self.knowledge.with_held(each, self.source.middle) for each in both)
         return Answer(self, T, tuple(poses))
@@ -128,7 +128,7 @@ class Answer:
     @cached_property
     def information(self) -> tuple[Tensor, Tensor]:
         """(6, 6) information and covariance, the initial pose taken into account."""
-        return self.search.knowledge.combined_information(self.T, *self.fit.information)
+        return self.search.knowledge.combined_information(self.T, self.fit.information, self.fit.visibility)
 
     @cached_property
     def still_open(self) -> Tensor:

@@ -113,17 +113,13 @@ class Fit:
         return visibility(points, turned, normals, matches.weights)
 
     @cached_property
-    def information(self) -> tuple[Tensor, Tensor]:
-        """(6, 6) information and covariance of steps (omega, v), both without what goes unnoticed.
-
-        Of noise alone, pairs taken as right.
-        """
+    def information(self) -> Tensor:
+        """(6, 6) of steps (omega, v), without what goes unnoticed; of noise alone, pairs taken as right."""
         steps, directions = self.visibility.steps, self.visibility.open
         seen = torch.eye(6, dtype=torch.float64) - directions.mT @ directions
         local = seen @ (steps.mT @ self.alignment.information[0] @ steps) @ seen
-        covariance = torch.linalg.pinv(local, hermitian=True, rtol=1e-9)
         motions = self.visibility.motions
-        return motions.mT @ local @ motions, steps @ covariance @ steps.mT
+        return motions.mT @ local @ motions
 
 
 class Visibility(NamedTuple):

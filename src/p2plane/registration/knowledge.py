@@ -79,12 +79,18 @@ class Knowledge:
         pull = free.mT @ prior @ left_difference(self.T_initial, T)
         return left_step(T, free @ torch.linalg.solve(free.mT @ (information + prior) @ free, pull))
 
-    def combined_information(self, T: Tensor, information: Tensor, covariance: Tensor) -> tuple[Tensor, Tensor]:
-        """(6, 6) information and covariance of that pose, from those of the pairs alone."""
+    def combined_information(self, T: Tensor, information: Tensor, sight: Visibility) -> tuple[Tensor, Tensor]:
+        """(6, 6) information and covariance of that pose, the latter zero along what is held.
+
+        Without an initial covariance it is zero along what the pairs do not see, too: the pose stays there.
+        """
+        free = sight.steps @ torch.linalg.qr(sight.motions @ self._free_steps(T)).Q  # (6, F) of like length
         if self.covariance is None:
-            return information, covariance
-        both, free = information + torch.linalg.inv(self.covariance), self._free_steps(T)
-        return both, free @ torch.linalg.inv(free.mT @ both @ free) @ free.mT
+            inverse = torch.linalg.pinv(free.mT @ information @ free, hermitian=True, rtol=1e-9)
+        else:
+            information = information + torch.linalg.inv(self.covariance)
+            inverse = torch.linalg.inv(free.mT @ information @ free)
+        return information, free @ inverse @ free.mT
 
     def still_open(self, sight: Visibility, T: Tensor) -> Tensor:
         """(D, 6) the motions, as the sight has them, that pairs do not see and that change nothing that is held."""

@@ -81,7 +81,7 @@ class Registration:
     information: Tensor
     """(6, 6) float64."""
     covariance: Tensor
-    """(6, 6) float64, zero along undetermined directions; with an initial covariance, what that leaves."""
+    """(6, 6) float64, zero along held directions, and undetermined ones unless an initial covariance says more."""
     spread: Spread | None
     """How far poses of halves of the points lie from this one along the determined directions, which knows of wrong
     pairs too; and along the others, how sure the initial covariance is. None where the points that have partners are
