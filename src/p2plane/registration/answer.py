@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 
@@ -18,7 +18,7 @@ from p2plane.registration.knowledge import Knowledge, about_origin
 from p2plane.registration.refine import Settled, refine, settle
 from p2plane.registration.result import Candidate, Registration, Spread
 from p2plane.registration.scan import Scan, thin_to
-from p2plane.registration.spread import CUTS, WIDE, mean_pose, settled_halves, spread_about
+from p2plane.registration.spread import CUTS, NOISY, WIDE, mean_pose, settled_halves, spread_about
 from p2plane.registration.words import canonical, in_words
 
 ROUGH_POINTS, CHECK_POINTS = 3_000, 20_000  # where candidates are weighed, and where the answer is checked
@@ -54,8 +54,8 @@ class Search:
     def answer(self) -> Answer:
         """The best candidate, refined on all points, and how it fares with halves of them.
 
-        Small clouds are their own rough ones. There the answer is the mean over halves, which has less noise; those
-        that settle elsewhere know nothing of this pose.
+        Small clouds are their own rough ones. Where their halves spread by more than a little, the answer is the mean
+        over them, which has less noise; those that settle elsewhere know nothing of this pose.
         """
         T = self.candidates[0].T_target_source if self.candidates else self.knowledge.T_initial
         fine, hold = self.fine, self.knowledge.hold
@@ -63,7 +63,8 @@ class Search:
         settled = settle(self.source.cloud, self.target.cloud, T, fine.spacing, hold)
         rough, T = self.rough, settled.T_target_source
         halves = self._halves(T)
-        if rough.source is self.source.cloud and rough.target is self.target.cloud:
+        is_whole = rough.source is self.source.cloud and rough.target is self.target.cloud
+        if is_whole and self._spread(T, halves) > NOISY:
             near = (half for half in halves if self._is_same(half.T_target_source, settled.T_target_source))
             T = mean_pose([settled, *near], rough.spacing)
         poses = [half.T_target_source for half in halves]
@@ -87,12 +88,16 @@ class Search:
         rough = self.rough
         settle_all = partial(settled_halves, rough.source, rough.target, T, rough.spacing, self.knowledge.hold)
         halves = settle_all(cuts=range(CUTS))
-        sight = rough.at(T).visibility
-        still_open = self.knowledge.still_open(sight, T)
-        spread = spread_about(T, [half.T_target_source for half in halves], sight, still_open)
-        if spread is not None and in_tolerances(*spread, self.target.size) > WIDE:
+        if halves and self._spread(T, halves) > WIDE:
             halves += settle_all(cuts=range(CUTS, 2 * CUTS))
         return halves
+
+    def _spread(self, T: Tensor, halves: Sequence[Settled]) -> float:
+        """How far halves lie from a pose (4, 4), in units of what a right answer may be off; infinite if unknown."""
+        sight = self.rough.at(T).visibility
+        poses = [half.T_target_source for half in halves]
+        spread = spread_about(T, poses, sight, self.knowledge.still_open(sight, T))
+        return math.inf if spread is None else in_tolerances(*spread, self.target.size)
 
     def _add(self, candidate: Candidate) -> None:
         """Of candidates that are the same pose, the better one stays, in the name of all who proposed it."""

@@ -21,7 +21,9 @@ from p2plane.registration.refine import Settled, settle
 from p2plane.registration.result import Spread
 
 CUTS = 8  # each gives two halves
-WIDE = 0.25  # in units of what a right answer may be off: halves that spread wider are cut as often again
+# In units of what a right answer may be off. Below the first, the pose of all points is better than the mean over
+# halves; halves that spread wider than the second are cut as often again.
+NOISY, WIDE = 0.08, 0.25
 FEWEST = 12  # points of a cloud that is cut
 NEARLY = 1e-3  # at rest, in radians and radii
 EXACT = 1e-3  # of the spacing: deviations below that are alike
