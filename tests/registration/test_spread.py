@@ -214,6 +214,18 @@ def test_halves_that_spread_wide_are_cut_as_often_again(slopes):
     assert len(torch.stack(slopes[1].halves).flatten(1).unique(dim=0)) == 4 * CUTS
 
 
+def test_the_mean_over_halves_is_for_noise_alone(monkeypatch):
+    taken = []
+    monkeypatch.setattr(
+        answer, "mean_pose", lambda settled, _: taken.append(len(settled)) or settled[0].T_target_source
+    )
+    register(scan("room", 1), scan("room", 2), method="initial")
+    assert not taken
+    pair = PairDataset(SyntheticShapes("test"), "cpu-noisy", seed=3)[0]
+    register(*clouds_of(pair), method="initial", initial=pair.T_target_source)
+    assert taken
+
+
 def test_a_handful_of_points_has_no_halves():
     generator = torch.Generator().manual_seed(0)
     points, normals = torch.rand(11, 3, generator=generator), torch.randn(11, 3, generator=generator)
