@@ -110,7 +110,7 @@ class Knowledge:
 
     def _free_steps(self, T: Tensor) -> Tensor:
         """(6, F) steps (omega, v) at a pose (4, 4) that change nothing that is held."""
-        inverse = 2 * torch.eye(6, dtype=T.dtype) - _change(T)  # of 1 + N, as N is nilpotent
+        inverse = 2 * torch.eye(6, dtype=T.dtype) - _change(T)  # of 1 + N, as N squared is zero
         return inverse[:, list(free_directions(self.hold))]
 
 
